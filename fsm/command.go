@@ -1,0 +1,113 @@
+package fsm
+
+import "github.com/quorate/quorate/policy"
+
+// Time is partition time in nanoseconds. Its zero has no meaning outside one partition.
+type Time int64
+
+// Slot is one of the NumSlots slots that a principal is hashed to.
+type Slot uint16
+
+// Epoch is the ownership epoch of a slot: the cluster's incarnation above, a counter below, so that
+// a later ownership is always the larger number. 0 is no epoch.
+type Epoch uint64
+
+// Revision is the growing number of a policy in one cluster, from 1. 0 is none.
+type Revision uint64
+
+// PlanID numbers the plans that move slots. 0 is none.
+type PlanID uint64
+
+// Charge is one class that a check asks to be charged: cost units of apiClass, under tier.
+type Charge struct {
+	Class string
+	Tier  string
+	Cost  int64
+}
+
+// Check asks for one decision. The embedded charge comes first, those of Also follow it.
+type Check struct {
+	Principal  string
+	Gateway    string // identity of the asking gateway, as authenticated by the first node
+	DecisionID string
+	Charge
+	Also           []Charge
+	PolicyRevision Revision // 0: not checked
+	RouteEpoch     Epoch
+}
+
+// Peek asks for the usage of (Principal, Class) under Tier. It changes nothing.
+type Peek struct {
+	Principal  string
+	Class      string
+	Tier       string
+	RouteEpoch Epoch
+}
+
+// Kind tells what an entry does.
+type Kind uint8
+
+// The kinds of entries. Their numbers are durable.
+const (
+	KindBirth   Kind = 1
+	KindBatch   Kind = 2
+	KindInstall Kind = 3
+	KindFreeze  Kind = 4
+	KindThaw    Kind = 5
+)
+
+// Entry is one log entry of a partition. Every entry carries its stamp and the Raft term of the
+// leadership that drew the stamp; an entry that reached the log in another term is refused whole.
+type Entry struct {
+	Kind  Kind
+	Term  uint64
+	Stamp Time
+	// WallBound is the latest wall time, in nanoseconds since 1970, that it can have been at the
+	// stamp; 0 when the leader's clock gives no bound. It decides nothing here: the state carries it
+	// so that a start can tell how long all replicas were down at least.
+	WallBound int64
+
+	Birth   *Birth      // KindBirth
+	Checks  []Check     // KindBatch; a batch without checks and peeks is a time tick
+	Peeks   []Peek      // KindBatch; answered after the checks
+	Install *Install    // KindInstall
+	Plan    PlanID      // KindFreeze, KindThaw
+	Ranges  []SlotRange // KindFreeze
+}
+
+// Birth makes the partition. Only the first one counts.
+type Birth struct {
+	Cluster   string // cluster id
+	Partition string
+	Seed      [16]byte // of the slot hash; the same for the whole cluster, for ever
+	Owned     []OwnedRange
+	Bounds    Bounds
+	Revision  Revision
+	Policy    *policy.Policy
+}
+
+// Install puts a policy revision in force, from this entry on.
+type Install struct {
+	Revision Revision
+	Policy   *policy.Policy
+}
+
+// SlotRange is the slots First to Last, both included.
+type SlotRange struct {
+	First, Last Slot
+}
+
+// OwnedRange is a range of slots that the partition owns, under one epoch.
+type OwnedRange struct {
+	SlotRange
+	Epoch Epoch
+	// FrozenBy is the plan that froze the range; 0 while it is served.
+	FrozenBy PlanID
+}
+
+// Bounds are the partition's capacity. They decide answers, so they are part of the replicated state
+// and not of a node's configuration.
+type Bounds struct {
+	MaxKeys          int64
+	MaxReplayRecords int64
+}

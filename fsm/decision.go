@@ -1,0 +1,95 @@
+package fsm
+
+// Reason says why a decision is what it is. Its text is the public name.
+type Reason uint8
+
+// The reasons. Their numbers are durable: recorded decisions keep them.
+const (
+	ReasonUnspecified Reason = iota
+	// ReasonAllowed: admitted and counted.
+	ReasonAllowed
+	// ReasonQuotaExhausted, ReasonBlocked and ReasonEndpointDisabled are denials.
+	ReasonQuotaExhausted
+	ReasonBlocked
+	ReasonEndpointDisabled
+	// The others are refusals: the check was not decided and consumed nothing.
+	ReasonInvalidArgument
+	ReasonCostExceedsLimit
+	ReasonDecisionIDConflict
+	ReasonPolicyStale
+	ReasonPolicyBehind
+	ReasonWrongEpoch
+	ReasonFrozen
+	ReasonCapacity
+	// ReasonStaleTerm: the whole entry was drawn by another leadership than the one that logged it.
+	ReasonStaleTerm
+	// ReasonUnborn: the partition has not been made yet.
+	ReasonUnborn
+)
+
+// Decision is the answer to one check.
+type Decision struct {
+	Reason Reason
+	// Detail explains a refusal to a person: which field, which bound.
+	Detail string
+	// Limit names the limit that denied; empty unless ReasonQuotaExhausted.
+	Limit string
+	// Remaining is the smallest room over the limits that applied, after the decision.
+	Remaining int64
+	// RetryAt is the instant at which the same check fits if nobody else consumes; only with
+	// ReasonQuotaExhausted.
+	RetryAt Time
+	// AsOf is the partition time of the entry that answered. For a replay it is later than the
+	// recorded decision.
+	AsOf Time
+	// Revision and Version are the policy that decided; of a replay, the recorded one.
+	Revision Revision
+	Version  string
+	Replayed bool
+	// Recorded says that the same id will get this answer again until the replay horizon has passed.
+	Recorded bool
+	// Epoch is the slot's epoch where it is owned, for ReasonWrongEpoch; 0 where it is not.
+	Epoch Epoch
+	// Limits are the limits that applied, as they stand after the decision.
+	Limits []LimitState
+}
+
+// Allowed reports whether the check was admitted.
+func (d *Decision) Allowed() bool { return d.Reason == ReasonAllowed }
+
+// LimitState is one applicable limit as it stands.
+type LimitState struct {
+	Name        string
+	Max         int64
+	WindowNanos int64
+	Remaining   int64
+	// ResetAt is when its oldest admission expires; equal to AsOf when there is none.
+	ResetAt Time
+	// Carried marks a limit of an earlier revision that stays enforced until a longer one is exact.
+	Carried bool
+}
+
+// Usage is the answer to a peek: ReasonAllowed when it could be told, else a refusal.
+type Usage struct {
+	Reason   Reason
+	Detail   string
+	Class    string // the class that counts: the listed one or default
+	AsOf     Time
+	Revision Revision
+	Version  string
+	Epoch    Epoch
+	// Disabled: the class is switched off.
+	Disabled bool
+	// Remaining is the smallest room over Limits.
+	Remaining int64
+	Limits    []LimitState
+}
+
+// Answers are the results of one entry, in the order of its checks and peeks.
+type Answers struct {
+	// Refused is not ReasonUnspecified when the whole entry was refused; then nothing else is set.
+	Refused   Reason
+	Time      Time // partition time after the entry
+	Decisions []Decision
+	Usages    []Usage
+}
