@@ -25,7 +25,41 @@ const (
 	ReasonStaleTerm
 	// ReasonUnborn: the partition has not been made yet.
 	ReasonUnborn
+	// ReasonPlanEnded: a step of a plan that has ended changes nothing.
+	ReasonPlanEnded
 )
+
+var reasonNames = [...]string{
+	ReasonUnspecified:        "unspecified",
+	ReasonAllowed:            "allowed",
+	ReasonQuotaExhausted:     "quota_exhausted",
+	ReasonBlocked:            "blocked",
+	ReasonEndpointDisabled:   "endpoint_disabled",
+	ReasonInvalidArgument:    "invalid_argument",
+	ReasonCostExceedsLimit:   "cost_exceeds_limit",
+	ReasonDecisionIDConflict: "decision_id_conflict",
+	ReasonPolicyStale:        "policy_stale",
+	ReasonPolicyBehind:       "policy_behind",
+	ReasonWrongEpoch:         "wrong_epoch",
+	ReasonFrozen:             "frozen",
+	ReasonCapacity:           "capacity",
+	ReasonStaleTerm:          "stale_term",
+	ReasonUnborn:             "unborn",
+	ReasonPlanEnded:          "plan_ended",
+}
+
+// String is the public name of r. An unknown reason has a name that nobody takes for an allow.
+func (r Reason) String() string {
+	if int(r) < len(reasonNames) {
+		return reasonNames[r]
+	}
+	return "unknown"
+}
+
+// Denied reports whether r is a denial: decided, and answered with a result and not with an error.
+func (r Reason) Denied() bool {
+	return r == ReasonQuotaExhausted || r == ReasonBlocked || r == ReasonEndpointDisabled
+}
 
 // Decision is the answer to one check.
 type Decision struct {

@@ -20,6 +20,21 @@ const (
 	MaxPrincipalBytes = 512
 	MaxClassBytes     = 128
 	MaxTierBytes      = 64
+	// MaxNameBytes bounds the version label and the names of limits and groups.
+	MaxNameBytes = 128
+
+	// MinReplayHorizonNanos and MaxReplayHorizonNanos bound the replay horizon: 1 s to 15 min.
+	MinReplayHorizonNanos = int64(1_000_000_000)
+	MaxReplayHorizonNanos = int64(15) * 60 * 1_000_000_000
+	// MinHorizonTimeouts is how many timeouts a replay horizon holds at least, so that a retry
+	// within the timeout always finds the record of the first try.
+	MinHorizonTimeouts = 10
+)
+
+// Settings of a class whose policy does not give them.
+const (
+	DefaultReplayHorizonNanos = int64(30) * 1_000_000_000
+	DefaultTimeoutNanos       = int64(100) * 1_000_000
 )
 
 // DefaultClass is the name under which everything that the policy does not list is decided and
@@ -35,6 +50,19 @@ const (
 	FailAllow
 	FailLocal
 )
+
+// String is the mode as a policy file writes it.
+func (m FailureMode) String() string {
+	switch m {
+	case FailDeny:
+		return "deny"
+	case FailAllow:
+		return "allow"
+	case FailLocal:
+		return "local"
+	}
+	return "unknown"
+}
 
 // Limit caps the cost of admissions in any rolling window of WindowNanos at Max.
 type Limit struct {

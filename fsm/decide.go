@@ -1,0 +1,385 @@
+package fsm
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+
+	"github.com/quorate/quorate/policy"
+)
+
+// applied is one limit as it applies to a charge: whose admissions it counts, and since when.
+type applied struct {
+	limit *policy.Limit
+	// The limit counts the keys of caller whose class is in scope.
+	caller  *principal
+	scope   scope
+	carried bool
+	// exactAt is when the check's own rule is exact; of carried limits only.
+	exactAt Time
+}
+
+// scope is the set of classes whose admissions a limit counts: one class, or the members of a group.
+type scope struct {
+	class string
+	group *policy.Group
+	in    *policy.Policy // whose group it is
+}
+
+func (s *scope) contains(class string) bool {
+	if s.group == nil {
+		return class == s.class
+	}
+	return class != policy.DefaultClass && s.in.GroupOf(class) == s.group
+}
+
+// charged is a charge of a check on its way to a decision.
+type charged struct {
+	classes []*class // whose logs an allow is appended to
+	limits  []applied
+	cost    int64
+}
+
+// refuse makes a refusal.
+func (m *Machine) refuse(r Reason, detail string) Decision {
+	return Decision{Reason: r, Detail: detail, AsOf: m.now, Revision: m.rev.number, Version: m.rev.policy.Version}
+}
+
+// decide answers one check, and consumes from all of its limits or from none.
+func (m *Machine) decide(c *Check) Decision {
+	if err := ValidateCheck(c); err != nil {
+		return m.refuse(ReasonInvalidArgument, err.Error())
+	}
+	slot := m.SlotOf(c.Principal)
+	if r, epoch := m.serves(slot, c.RouteEpoch); r != ReasonUnspecified {
+		d := m.refuse(r, "")
+		d.Epoch = epoch
+		return d
+	}
+	s := m.shardOf(slot)
+	id := m.hash128(hashReplay, c.Principal, c.Gateway, c.DecisionID)
+	if d, ok := m.replay(s, id, c); ok {
+		return d
+	}
+	switch at := c.PolicyRevision; {
+	case at != 0 && at < m.rev.number:
+		return m.refuse(ReasonPolicyStale, "")
+	case at > m.rev.number:
+		return m.refuse(ReasonPolicyBehind, "")
+	}
+	d, charges := m.judge(c)
+	_, settings := m.rev.policy.ClassOf(c.Class)
+	switch d.Reason {
+	case ReasonAllowed:
+		return m.allow(s, id, slot, c, charges)
+	case ReasonQuotaExhausted:
+		m.touch(s)
+		d.Recorded = m.recordDenial(s, id, slot, c, &d, settings.ReplayHorizonNanos)
+	}
+	return d
+}
+
+// serves checks that the slot is owned, under this epoch, and not frozen.
+func (m *Machine) serves(slot Slot, epoch Epoch) (Reason, Epoch) {
+	r, owned := m.owned.find(slot)
+	switch {
+	case !owned || r.Epoch != epoch:
+		return ReasonWrongEpoch, r.Epoch
+	case r.FrozenBy != 0:
+		return ReasonFrozen, r.Epoch
+	}
+	return ReasonUnspecified, r.Epoch
+}
+
+// allow admits the charges, unless a bound of the partition is reached.
+func (m *Machine) allow(s *shard, id recordID, slot Slot, c *Check, charges []charged) Decision {
+	if !m.roomForAllow(c.Gateway) {
+		return m.refuse(ReasonCapacity, "the partition holds as many replay records as it may")
+	}
+	p := s.principals[c.Principal]
+	if !m.roomForKeys(p, charges) {
+		return m.refuse(ReasonCapacity, "the partition holds as many keys as it may")
+	}
+	m.touch(s)
+	if p == nil {
+		p = &principal{name: c.Principal, slot: slot}
+	}
+	for i := range charges {
+		for _, of := range charges[i].classes {
+			k := p.key(of.name)
+			if k == nil {
+				k = m.makeKey(s, p, of)
+			}
+			m.admit(k, charges[i].cost)
+		}
+	}
+	d := m.refuse(ReasonAllowed, "")
+	d.Limits = m.stand(distinct(p, charges))
+	d.Remaining = least(d.Limits)
+	_, settings := m.rev.policy.ClassOf(c.Class)
+	m.recordAllow(s, id, slot, c, &d, settings.ReplayHorizonNanos)
+	d.Recorded = true
+	return d
+}
+
+// roomForKeys reports whether the keys that charges would make are within the bounds.
+func (m *Machine) roomForKeys(p *principal, charges []charged) bool {
+	var made []*class
+	for i := range charges {
+		for _, of := range charges[i].classes {
+			if p.key(of.name) == nil && !slices.Contains(made, of) {
+				made = append(made, of)
+			}
+		}
+	}
+	if m.keys+int64(len(made)) > m.bounds.MaxKeys {
+		return false
+	}
+	unreserved := m.unreserved
+	for _, c := range made {
+		if c.keys >= c.reserve {
+			unreserved++
+		}
+	}
+	return unreserved == m.unreserved || unreserved <= m.bounds.MaxKeys-m.reserved
+}
+
+// distinct are the limits of all charges, each once, now that p has its keys.
+func distinct(p *principal, charges []charged) []applied {
+	var out []applied
+	for i := range charges {
+		for _, l := range charges[i].limits {
+			if !slices.ContainsFunc(out, func(o applied) bool { return o.limit == l.limit }) {
+				l.caller = p
+				out = append(out, l)
+			}
+		}
+	}
+	return out
+}
+
+// judge decides the charges of c in order, each counting what the earlier ones would take. The answer
+// is the first that is not an allow.
+func (m *Machine) judge(c *Check) (Decision, []charged) {
+	charges := make([]charged, 0, 1+len(c.Also))
+	for i := -1; i < len(c.Also); i++ {
+		charge := &c.Charge
+		if i >= 0 {
+			charge = &c.Also[i]
+		}
+		if _, settings := m.rev.policy.ClassOf(charge.Class); settings.Disabled {
+			return m.refuse(ReasonEndpointDisabled, ""), nil
+		}
+		limits := m.applicable(c.Principal, charge)
+		if d, ok := m.fits(limits, charges, charge.Cost); !ok {
+			return d, nil
+		}
+		charges = append(charges, charged{m.countedBy(charge.Class), limits, charge.Cost})
+	}
+	return m.refuse(ReasonAllowed, ""), charges
+}
+
+// applicable are the limits that apply to a charge of a principal, in order: those of its rule, those
+// of its class's group, and the carried ones.
+func (m *Machine) applicable(caller string, charge *Charge) []applied {
+	p := m.shardOf(m.SlotOf(caller)).principals[caller]
+	limits := appendLimits(nil, m.rev.policy, p, caller, charge)
+	nm := m.nameOf(charge.Class)
+	if nm.settled <= m.now {
+		return limits
+	}
+	resolved, _ := m.rev.policy.ClassOf(charge.Class)
+	exactAt := always
+	for i := range limits {
+		known := m.ruleKnown(nm, resolved)
+		if g := limits[i].scope.group; g != nil {
+			known = m.groupKnown(g)
+		}
+		exactAt = max(exactAt, exactFrom(known, limits[i].limit.WindowNanos))
+	}
+	if exactAt <= m.now {
+		return limits
+	}
+	for _, l := range appendLimits(nil, nm.exact.policy, p, caller, charge) {
+		if l.limit.Max == 0 {
+			continue
+		}
+		l.carried, l.exactAt = true, exactAt
+		limits = append(limits, l)
+	}
+	return limits
+}
+
+// appendLimits adds the limits of the rule and of the group under one policy.
+func appendLimits(to []applied, in *policy.Policy, p *principal, caller string, charge *Charge) []applied {
+	resolved, _ := in.ClassOf(charge.Class)
+	rule := in.RuleFor(caller, resolved, charge.Tier)
+	for i := range rule {
+		to = append(to, applied{limit: &rule[i], caller: p, scope: scope{class: resolved}})
+	}
+	if g := in.GroupOf(resolved); g != nil {
+		for i := range g.Limits {
+			to = append(to, applied{limit: &g.Limits[i], caller: p, scope: scope{resolved, g, in}})
+		}
+	}
+	return to
+}
+
+// countedBy are the classes whose logs take an allow for apiClass: its class, and where another is
+// carried that as well.
+func (m *Machine) countedBy(apiClass string) []*class {
+	resolved, _ := m.rev.policy.ClassOf(apiClass)
+	out := []*class{m.classes[resolved]}
+	if nm := m.nameOf(apiClass); nm.settled > m.now {
+		if was, _ := nm.exact.policy.ClassOf(apiClass); was != resolved {
+			out = append(out, m.classes[was])
+		}
+	}
+	return out
+}
+
+// fits reports whether cost has room in all limits beside what the earlier charges would take; if not,
+// the decision that says so.
+func (m *Machine) fits(limits []applied, earlier []charged, cost int64) (Decision, bool) {
+	for i := range limits {
+		if limits[i].limit.Max == 0 {
+			return m.refuse(ReasonBlocked, ""), false
+		}
+	}
+	denied := -1
+	var retryAt Time
+	for i := range limits {
+		l := &limits[i]
+		most := saturatingAdd(uint64(cost), l.taken(earlier))
+		if most > uint64(l.limit.Max) && !l.carried {
+			return m.refuse(ReasonCostExceedsLimit,
+				fmt.Sprintf("the cost is above limit %q of %d: it can never be allowed", l.limit.Name, l.limit.Max)), false
+		}
+		if saturatingAdd(m.usage(l), most) <= uint64(l.limit.Max) {
+			continue
+		}
+		if at := m.deadline(l, most); denied < 0 || at > retryAt {
+			denied, retryAt = i, at
+		}
+	}
+	if denied < 0 {
+		return Decision{}, true
+	}
+	d := m.refuse(ReasonQuotaExhausted, "")
+	d.Limit, d.RetryAt = limits[denied].limit.Name, retryAt
+	d.Limits = m.stand(limits)
+	d.Remaining = least(d.Limits)
+	return d, false
+}
+
+// taken is what the earlier charges of the same check would take from l.
+func (l *applied) taken(earlier []charged) uint64 {
+	var sum uint64
+	for i := range earlier {
+		for _, c := range earlier[i].classes {
+			if l.scope.contains(c.name) {
+				sum = saturatingAdd(sum, uint64(earlier[i].cost))
+			}
+		}
+	}
+	return sum
+}
+
+// each calls f with each log that l counts and the time after which its admissions count.
+func (m *Machine) each(l *applied, f func(log *rolling, after Time)) {
+	since := m.now - Time(l.limit.WindowNanos)
+	if l.scope.group == nil {
+		if k := l.caller.key(l.scope.class); k != nil {
+			f(&k.log, max(since, k.class.knownSince))
+		}
+		return
+	}
+	if l.caller == nil {
+		return
+	}
+	for _, k := range l.caller.keys {
+		if l.scope.contains(k.class.name) {
+			f(&k.log, max(since, k.class.knownSince))
+		}
+	}
+}
+
+// usage is what l counts now.
+func (m *Machine) usage(l *applied) uint64 {
+	var sum uint64
+	m.each(l, func(log *rolling, after Time) { sum = saturatingAdd(sum, log.weightAfter(after)) })
+	return sum
+}
+
+// deadline is when so much of what l counts has expired that most fits: the expiry of the latest
+// admission that must go. The sum falls with time, so it is found by bisection.
+func (m *Machine) deadline(l *applied, most uint64) Time {
+	if most > uint64(l.limit.Max) {
+		return l.exactAt // a carried limit that could never hold it
+	}
+	room := uint64(l.limit.Max) - most
+	window := l.limit.WindowNanos
+	oldest := m.now - Time(window)
+	gone := sort.Search(int(window), func(i int) bool {
+		var left uint64
+		m.each(l, func(log *rolling, after Time) {
+			left = saturatingAdd(left, log.weightAfter(max(after, oldest+Time(i))))
+		})
+		return left <= room
+	})
+	at := oldest + Time(gone) + Time(window)
+	if l.carried {
+		return min(at, l.exactAt)
+	}
+	return at
+}
+
+// stand are the limits as they stand.
+func (m *Machine) stand(limits []applied) []LimitState {
+	out := make([]LimitState, len(limits))
+	for i := range limits {
+		l := &limits[i]
+		out[i] = LimitState{
+			Name: l.limit.Name, Max: l.limit.Max, WindowNanos: l.limit.WindowNanos,
+			Remaining: room(l.limit.Max, m.usage(l)), ResetAt: m.resetAt(l), Carried: l.carried,
+		}
+	}
+	return out
+}
+
+// resetAt is when the oldest admission that l counts expires.
+func (m *Machine) resetAt(l *applied) Time {
+	oldest := Time(math.MaxInt64)
+	m.each(l, func(log *rolling, after Time) {
+		if t, ok := log.oldestAfter(after); ok {
+			oldest = min(oldest, t)
+		}
+	})
+	if oldest == math.MaxInt64 {
+		return m.now
+	}
+	return oldest + Time(l.limit.WindowNanos)
+}
+
+func least(limits []LimitState) int64 {
+	remaining := int64(math.MaxInt64)
+	for i := range limits {
+		remaining = min(remaining, limits[i].Remaining)
+	}
+	return remaining
+}
+
+func room(limit int64, used uint64) int64 {
+	if used >= uint64(limit) {
+		return 0
+	}
+	return limit - int64(used)
+}
+
+func saturatingAdd(a, b uint64) uint64 {
+	if s := a + b; s >= a {
+		return s
+	}
+	return math.MaxUint64
+}

@@ -1,0 +1,218 @@
+package fsm
+
+import (
+	"encoding/binary"
+	"maps"
+	"slices"
+
+	"github.com/quorate/quorate/policy"
+)
+
+// Machine is the state of one partition. The zero value is not usable; New makes an unborn one. It is
+// not safe for concurrent use: its owner applies one entry at a time.
+type Machine struct {
+	now       Time
+	wallBound int64
+
+	// Set by the birth, and never changed.
+	cluster   string
+	partition string
+	birth     Time
+	seed      [16]byte
+	key0      uint64 // the seed as hash key
+	key1      uint64
+	bounds    Bounds
+
+	owned     ownership
+	endedPlan PlanID // the highest
+
+	rev      *revision // nil until the birth
+	labels   []label   // of ended revisions, oldest first
+	classes  map[string]*class
+	names    map[string]*name // that are listed, or were
+	unlisted name             // all others
+
+	shards     []*shard
+	calendar   calendar
+	keys       int64
+	reserved   int64 // sum of the classes' reserves
+	unreserved int64 // keys beyond their class's reserve
+	allows     int64 // recorded
+	denials    int64
+	gateways   names // of recorded allows
+	limitNames names // of recorded denials
+
+	digest    digest
+	config    []byte // encoding of all that only births, installs and plans change; nil when it changed
+	configSum recordID
+
+	snapshot *Snapshot // being written
+	scratch  []byte
+}
+
+// New makes a machine that waits for its birth.
+func New() *Machine {
+	m := &Machine{
+		classes: map[string]*class{}, names: map[string]*name{},
+		unlisted: name{since: always}, shards: newShards(),
+		gateways: newNames(), limitNames: newNames(),
+	}
+	m.calendar = newCalendar(m.shards)
+	return m
+}
+
+// Step applies one entry, which the log holds in entryTerm, and returns its answers. It is a function
+// of the state and the entry alone.
+func (m *Machine) Step(entryTerm uint64, e *Entry) *Answers {
+	if e.Term != entryTerm {
+		return &Answers{Refused: ReasonStaleTerm, Time: m.now}
+	}
+	if m.rev == nil && e.Kind != KindBirth {
+		return &Answers{Refused: ReasonUnborn}
+	}
+	m.now = max(m.now, e.Stamp)
+	m.wallBound = e.WallBound
+	a := &Answers{}
+	switch e.Kind {
+	case KindBirth:
+		m.bear(e.Birth)
+	case KindBatch:
+		m.batch(e, a)
+	case KindInstall:
+		if e.Install.Revision > m.rev.number {
+			m.install(&revision{e.Install.Revision, e.Install.Policy})
+		}
+	case KindFreeze:
+		a.Refused = m.freeze(e)
+	case KindThaw:
+		a.Refused = m.thaw(e)
+	default:
+		panic("fsm: entry of an unknown kind")
+	}
+	a.Time = m.now
+	return a
+}
+
+func (m *Machine) bear(b *Birth) {
+	if m.rev != nil {
+		return
+	}
+	m.cluster, m.partition, m.birth = b.Cluster, b.Partition, m.now
+	m.seed = b.Seed
+	m.key0 = binary.LittleEndian.Uint64(b.Seed[:8])
+	m.key1 = binary.LittleEndian.Uint64(b.Seed[8:])
+	m.bounds = b.Bounds
+	m.owned = slices.Clone(ownership(b.Owned))
+	m.classFor(policy.DefaultClass)
+	m.install(&revision{b.Revision, b.Policy})
+}
+
+// batch answers the checks and peeks of an entry. It first forgets at least as much as the entry can
+// add, so what has ended never makes a check hit a bound of the whole partition.
+func (m *Machine) batch(e *Entry, a *Answers) {
+	room := 64
+	for i := range e.Checks {
+		// A check adds a record, a list of denials, and for each charge a key in each of two classes.
+		room += 2 + 2*(1+len(e.Checks[i].Also))
+	}
+	m.sweep(2 * room)
+	a.Decisions = make([]Decision, len(e.Checks))
+	for i := range e.Checks {
+		a.Decisions[i] = m.decide(&e.Checks[i])
+	}
+	if len(e.Peeks) > 0 {
+		a.Usages = make([]Usage, len(e.Peeks))
+	}
+	for i := range e.Peeks {
+		a.Usages[i] = m.peek(&e.Peeks[i])
+	}
+}
+
+func (m *Machine) freeze(e *Entry) Reason {
+	if e.Plan <= m.endedPlan {
+		return ReasonPlanEnded
+	}
+	m.owned = m.owned.freeze(e.Ranges, e.Plan)
+	m.config = nil
+	return ReasonUnspecified
+}
+
+func (m *Machine) thaw(e *Entry) Reason {
+	if e.Plan <= m.endedPlan {
+		return ReasonPlanEnded
+	}
+	m.endedPlan = e.Plan
+	m.owned = m.owned.thaw(e.Plan)
+	m.unpark()
+	m.config = nil
+	return ReasonUnspecified
+}
+
+// Born reports whether the partition has been made.
+func (m *Machine) Born() bool { return m.rev != nil }
+
+// Now is the partition time of the last entry.
+func (m *Machine) Now() Time { return m.now }
+
+// WallBound is Entry.WallBound of the last entry.
+func (m *Machine) WallBound() int64 { return m.wallBound }
+
+// Idle reports that there is nothing that time could end: no key and no record.
+func (m *Machine) Idle() bool { return m.keys == 0 && m.allows == 0 && m.denials == 0 }
+
+// Status tells what the machine is and how full it is.
+func (m *Machine) Status() Status {
+	s := Status{
+		Cluster: m.cluster, Partition: m.partition, Time: m.now, Bounds: m.bounds,
+		Owned: slices.Clone(m.owned), Keys: m.keys, Allows: m.allows, Denials: m.denials,
+		Digest: m.Digest(),
+	}
+	if m.rev != nil {
+		s.Revision, s.Version, s.PolicyDigest = m.rev.number, m.rev.policy.Version, m.rev.policy.Digest()
+	}
+	return s
+}
+
+// Status is a machine as it stands.
+type Status struct {
+	Cluster      string
+	Partition    string
+	Time         Time
+	Bounds       Bounds
+	Owned        []OwnedRange
+	Revision     Revision
+	Version      string
+	PolicyDigest [32]byte
+	Keys         int64 // live keys
+	Allows       int64 // recorded allows
+	Denials      int64 // recorded denials
+	Digest       [16]byte
+}
+
+// SlotOf is the slot of a principal, by the seed of the partition's state.
+func (m *Machine) SlotOf(principal string) Slot { return SlotOf(m.seed, principal) }
+
+// EpochOf is the epoch under which the partition owns a slot.
+func (m *Machine) EpochOf(s Slot) (Epoch, bool) {
+	r, ok := m.owned.find(s)
+	return r.Epoch, ok
+}
+
+func (m *Machine) sortedClasses() []*class {
+	out := make([]*class, 0, len(m.classes))
+	for _, n := range slices.Sorted(maps.Keys(m.classes)) {
+		out = append(out, m.classes[n])
+	}
+	return out
+}
+
+func (m *Machine) sortedNames() []string { return slices.Sorted(maps.Keys(m.names)) }
+
+// allNames are the names that are known apart and the one that stands for all others.
+func (m *Machine) allNames() []*name {
+	out := []*name{&m.unlisted}
+	for _, n := range m.sortedNames() {
+		out = append(out, m.names[n])
+	}
+	return out
+}

@@ -1,0 +1,18 @@
+package fsm
+
+// peek tells the usage that a check of one class would be measured against. It changes nothing.
+func (m *Machine) peek(p *Peek) Usage {
+	u := Usage{AsOf: m.now, Revision: m.rev.number, Version: m.rev.policy.Version}
+	if err := ValidatePeek(p); err != nil {
+		u.Reason, u.Detail = ReasonInvalidArgument, err.Error()
+		return u
+	}
+	if u.Reason, u.Epoch = m.serves(m.SlotOf(p.Principal), p.RouteEpoch); u.Reason != ReasonUnspecified {
+		return u
+	}
+	class, settings := m.rev.policy.ClassOf(p.Class)
+	u.Reason, u.Class, u.Disabled = ReasonAllowed, class, settings.Disabled
+	u.Limits = m.stand(m.applicable(p.Principal, &Charge{Class: p.Class, Tier: p.Tier}))
+	u.Remaining = least(u.Limits)
+	return u
+}
