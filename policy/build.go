@@ -33,7 +33,7 @@ func New(parts Policy) (*Policy, error) {
 		}
 		clone := Group{
 			Name:    group.Name,
-			Classes: slices.Sorted(slices.Values(group.Classes)),
+			Classes: slices.Clone(group.Classes),
 			Limits:  slices.Clone(group.Limits),
 		}
 		if clone.Name == "" {
@@ -79,6 +79,7 @@ func (p *Policy) build() (*Policy, error) {
 	p.principalNames = sortedKeys(p.Principals)
 	p.groupOf = make(map[string]*Group)
 	for _, name := range p.groupNames {
+		slices.Sort(p.Groups[name].Classes)
 		for _, class := range p.Groups[name].Classes {
 			if p.groupOf[class] == nil {
 				p.groupOf[class] = p.Groups[name]

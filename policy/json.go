@@ -260,7 +260,7 @@ func (r *jsonReader) escape(s []byte) []byte {
 		return append(s, characters[i])
 	}
 	if c != 'u' {
-		r.fail(`unknown escape \%c; write \\ for a backslash`, c)
+		r.fail(`unknown escape %s; write \\ for a backslash`, escapeText(r.text[r.at+1:]))
 		return s
 	}
 	unit, ok := r.unit(r.at)
@@ -279,6 +279,12 @@ func (r *jsonReader) escape(s []byte) []byte {
 	}
 	r.fail(`\u%04x is half of a surrogate pair; write both halves, or the character itself`, unit)
 	return s
+}
+
+// escapeText is a backslash with the character that rest starts with, printable in one line.
+func escapeText(rest string) string {
+	c, _ := utf8.DecodeRuneInString(rest)
+	return "\\ with " + strconv.QuoteRune(c)
 }
 
 // unit reads a \u escape at a place of the text.

@@ -73,12 +73,12 @@ type part struct {
 }
 
 func (ps *parser) problem(i int32, format string, args ...any) {
-	n := &ps.nodes[i]
+	n := ps.at(i)
 	ps.problems.add(int(n.line), int(n.column), format, args...)
 }
 
 func (ps *parser) policy(root int32) {
-	if n := ps.nodes[root]; n.kind == kindScalar && n.tag == tagNull {
+	if n := ps.at(root); n.kind == kindScalar && n.tag == tagNull {
 		ps.problem(root, "%s", emptyFile)
 		return
 	}
@@ -116,7 +116,7 @@ func (ps *parser) mapping(i int32, what string) bool {
 }
 
 func (ps *parser) isKind(i int32, kind nodeKind, what, expected string) bool {
-	n := &ps.nodes[i]
+	n := ps.at(i)
 	if n.kind != kind && n.kind != kindRefused {
 		hint := ""
 		if n.tag == tagNull && n.kind == kindScalar {
@@ -150,7 +150,7 @@ func (ps *parser) fields(
 	}
 	for key := i + 1; key < ps.end(i); {
 		value := ps.next(key)
-		n := &ps.nodes[key]
+		n := ps.at(key)
 		k := slices.Index(known, n.text)
 		switch {
 		case n.kind == kindRefused:
@@ -160,7 +160,7 @@ func (ps *parser) fields(
 			ps.unknownKey(key, n.text, known, elsewhere)
 		case f[k].key != 0:
 			ps.problem(key, "duplicate key %s; the first is in line %d",
-				quoted(n.text), ps.nodes[f[k].key].line)
+				quoted(n.text), ps.at(f[k].key).line)
 		default:
 			f[k] = part{key, value}
 		}
@@ -221,11 +221,11 @@ func (ps *parser) duplicate(mapping, again int32, name string) {
 		return
 	}
 	first := mapping + 1
-	for first < again && ps.nodes[first].text != name {
+	for first < again && ps.at(first).text != name {
 		first = ps.next(ps.next(first))
 	}
 	ps.problem(again, "duplicate key %s; the first is in line %d",
-		quoted(name), ps.nodes[first].line)
+		quoted(name), ps.at(first).line)
 }
 
 func (ps *parser) classes(i int32) (limits map[string]int32) {

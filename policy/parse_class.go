@@ -64,7 +64,7 @@ func (ps *parser) failureMode(mode, local part, c *Class) {
 }
 
 func (ps *parser) mode(i int32) (m FailureMode, ok bool) {
-	n := &ps.nodes[i]
+	n := ps.at(i)
 	if n.kind == kindScalar && n.tag == tagString {
 		for _, m := range []FailureMode{FailDeny, FailAllow, FailLocal} {
 			if n.text == m.String() {

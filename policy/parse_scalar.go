@@ -8,7 +8,7 @@ import (
 // name reads a name of at most max bytes. A scalar that YAML, in any of its versions, takes for
 // something else than a string must be quoted, so that it means the same to every reader.
 func (ps *parser) name(i int32, what string, max int) (name string, ok bool) {
-	n := &ps.nodes[i]
+	n := ps.at(i)
 	switch {
 	case n.kind == kindRefused:
 		return "", false
@@ -27,13 +27,14 @@ func (ps *parser) name(i int32, what string, max int) (name string, ok bool) {
 	return n.text, true
 }
 
-// oldBoolean reports whether YAML 1.1 reads a plain scalar as a boolean, which later versions don't.
+// oldBoolean reports whether a plain scalar is a boolean in YAML 1.1, which later versions take for
+// a string.
 func oldBoolean(text string) bool {
 	if len(text) > 3 {
 		return false
 	}
 	switch strings.ToLower(text) {
-	case "y", "yes", "n", "no", "on", "off":
+	case "yes", "no", "on", "off":
 		return true
 	}
 	return false
@@ -52,7 +53,7 @@ func scalarKind(n *node) string {
 }
 
 func (ps *parser) boolean(i int32) bool {
-	n := &ps.nodes[i]
+	n := ps.at(i)
 	if n.kind == kindScalar && n.tag == tagBool {
 		return strings.EqualFold(n.text, "true")
 	}
@@ -65,7 +66,7 @@ func (ps *parser) boolean(i int32) bool {
 // integer reads a limit. Only plain decimal digits are taken: other spellings of numbers mean
 // different things to different readers.
 func (ps *parser) integer(i int32) int64 {
-	n := &ps.nodes[i]
+	n := ps.at(i)
 	if n.kind == kindRefused {
 		return 0
 	}
@@ -108,7 +109,7 @@ func octal(text string) bool {
 
 // duration reads a duration from least to most nanoseconds; bounds says what these are.
 func (ps *parser) duration(i int32, least, most int64, bounds string) (nanos int64, ok bool) {
-	n := &ps.nodes[i]
+	n := ps.at(i)
 	switch {
 	case n.kind == kindRefused:
 		return 0, false

@@ -54,7 +54,8 @@ func resolveScript(t *testing.T, d *datadriven.TestData, p *Policy) string {
 		group = g.Name
 	}
 	w := p.Windows(resolved)
-	return fmt.Sprintf("class %s, disabled %v\nrule %s\ngroup %s\nwindows rule %s group %s retention %s",
+	return fmt.Sprintf("class %s, disabled %v\nrule %s\ngroup %s\n"+
+		"windows rule %s group %s retention %s",
 		resolved, c.Disabled, limitsText(p.RuleFor(principal, resolved, tier)), group,
 		FormatDuration(w.Rule), FormatDuration(w.Group), FormatDuration(w.Retention))
 }

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
@@ -48,21 +49,32 @@ type node struct {
 }
 
 // tree is the text of a policy, the same for YAML and JSON. A node is named by its index; 0 is the
-// root, and therefore "none" wherever a part is meant.
+// root, and therefore "none" wherever a part is meant. Nodes are kept in chunks, since a tree can
+// have many millions of them and its number is known at the end only.
 type tree struct {
-	nodes []node
+	chunks [][]node
+	count  int32
 }
+
+const chunkBits = 12
+
+func (t *tree) at(i int32) *node { return &t.chunks[i>>chunkBits][i&(1<<chunkBits-1)] }
 
 func (t *tree) open(n node) int32 {
+	if t.count&(1<<chunkBits-1) == 0 {
+		t.chunks = append(t.chunks, make([]node, 1<<chunkBits))
+	}
+	i := t.count
+	t.count++
 	n.size = 1
-	t.nodes = append(t.nodes, n)
-	return int32(len(t.nodes) - 1)
+	*t.at(i) = n
+	return i
 }
 
-func (t *tree) close(i int32) { t.nodes[i].size = int32(len(t.nodes)) - i }
+func (t *tree) close(i int32) { t.at(i).size = t.count - i }
 
 // end is the index after the last part of a node.
-func (t *tree) end(i int32) int32 { return i + t.nodes[i].size }
+func (t *tree) end(i int32) int32 { return i + t.at(i).size }
 
 // next is the node after i and its parts: its sibling, when i is not the last.
 func (t *tree) next(i int32) int32 { return t.end(i) }
@@ -199,7 +211,12 @@ func addSyntax(src []byte, err error, problems *collector) {
 	if strings.Contains(message, "invalid Unicode character escape") {
 		message += `; write the character itself, or \U and eight hexadecimal digits`
 	}
-	problems.add(line, 1, "%s", message)
+	problems.add(line, 1, "%s", strings.Map(func(r rune) rune {
+		if !strconv.IsPrint(r) { // part of the text; a problem is one line
+			return unicode.ReplacementChar
+		}
+		return r
+	}, message))
 }
 
 const (

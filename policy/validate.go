@@ -9,7 +9,7 @@ import (
 const (
 	defaultIsNoClass = `"default" is not a class name; its rule is the policy's own default`
 	windowBounds     = "a window must be from 1ms to 366d"
-	retentionBounds  = "a retention must be up to 366d"
+	retentionBounds  = "a retention must be longer than 0 and up to 366d; leave it out for none"
 	horizonBounds    = "a replay horizon must be from 1s to 15m"
 	limitBounds      = "a limit must be from 0 to 9007199254740992 (2^53)"
 	timeoutBounds    = "a timeout must be longer than 0"
