@@ -1,102 +1,128 @@
 package fsm_test
 
 import (
-	"bufio"
+	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/policy"
+	"github.com/quorate/quorate/trace"
 )
 
-func TestCasesQuick(t *testing.T) {
-	dirs, _ := filepath.Glob("../../shared/cases/*/policy.yaml")
-	for _, pf := range dirs {
-		dir := filepath.Dir(pf)
-		t.Run(filepath.Base(dir), func(t *testing.T) { quick(t, dir) })
-	}
-}
+const casesDir = "../testdata/cases"
 
-func quick(t *testing.T, dir string) {
-	src, _ := os.ReadFile(dir + "/policy.yaml")
-	p, err := policy.Parse("policy.yaml", src)
+// Shows that the machine answers every recorded trace as recorded, line for line, also when each entry
+// goes through its encoding and the machine is replaced by its restored snapshot every few entries.
+func TestRecordedCases(t *testing.T) {
+	dirs, err := os.ReadDir(casesDir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, _ := os.Open(dir + "/trace.jsonl")
-	w, _ := os.Open(dir + "/want.jsonl")
-	wants := bufio.NewScanner(w)
-	sc := bufio.NewScanner(f)
-	sc.Buffer(nil, 1<<20)
-	m := fsm.New()
-	rev := fsm.Revision(1)
-	n := 0
-	for sc.Scan() {
-		n++
-		var l struct {
-			At                                            time.Time
-			Principal, Api_class, Decision_id, Gateway, Tier string
-			Cost                                          *int64
-			Policy_revision                               uint64
-			Policy                                        json.RawMessage
-		}
-		if err := json.Unmarshal(sc.Bytes(), &l); err != nil {
+	if len(dirs) < 33 {
+		t.Fatalf("%d cases in %s, want at least 33", len(dirs), casesDir)
+	}
+	for _, d := range dirs {
+		t.Run(d.Name(), func(t *testing.T) {
+			dir := filepath.Join(casesDir, d.Name())
+			got := replay(t, dir)
+			want := bytes.Split(bytes.TrimSpace(mustRead(t, filepath.Join(dir, "want.jsonl"))), []byte("\n"))
+			if len(got) != len(want) {
+				t.Fatalf("%d answers, want %d", len(got), len(want))
+			}
+			for i := range want {
+				if diff := cmp.Diff(mustFields(t, want[i]), mustFields(t, got[i])); diff != "" {
+					t.Errorf("answer %d (-want +got):\n%s", i+1, diff)
+				}
+			}
+		})
+	}
+}
+
+// replay runs the trace of a case and returns its answers as JSON.
+func replay(t *testing.T, dir string) (answers [][]byte) {
+	t.Helper()
+	p, err := policy.Parse("policy.yaml", mustRead(t, filepath.Join(dir, "policy.yaml")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, revision := fsm.New(), fsm.Revision(1)
+	lines := trace.NewReader("trace.jsonl", bytes.NewReader(mustRead(t, filepath.Join(dir, "trace.jsonl"))))
+	step := func(e *fsm.Entry, at int64) *fsm.Answers {
+		e.Term, e.Stamp = 1, fsm.Time(at)
+		e, err := fsm.DecodeEntry(fsm.AppendEntry(nil, e))
+		if err != nil {
 			t.Fatal(err)
 		}
-		at := fsm.Time(l.At.UnixNano())
-		if !m.Born() {
-			m.Step(1, &fsm.Entry{Kind: fsm.KindBirth, Term: 1, Stamp: at, Birth: &fsm.Birth{Owned: []fsm.OwnedRange{{fsm.SlotRange{0, fsm.NumSlots - 1}, 1, 0}}, Bounds: fsm.DefaultBounds(), Revision: 1, Policy: p}})
+		return m.Step(1, e)
+	}
+	for n := 1; ; n++ {
+		line, err := lines.Next()
+		if errors.Is(err, io.EOF) {
+			return answers
 		}
-		if l.Policy != nil {
-			q, err := policy.Parse("x", l.Policy)
-			if err != nil {
-				t.Fatal(err)
-			}
-			rev++
-			m.Step(1, &fsm.Entry{Kind: fsm.KindInstall, Term: 1, Stamp: at, Install: &fsm.Install{rev, q}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if line.Malformed != nil {
+			answers = append(answers, mustJSON(t, trace.MalformedAnswer(line.Check.DecisionID)))
 			continue
 		}
-		c := fsm.Check{Principal: l.Principal, Gateway: l.Gateway, DecisionID: l.Decision_id, Charge: fsm.Charge{l.Api_class, l.Tier, 1}, PolicyRevision: fsm.Revision(l.Policy_revision), RouteEpoch: 1}
-		if c.Gateway == "" {
-			c.Gateway = "insecure"
+		if !m.Born() {
+			step(&fsm.Entry{Kind: fsm.KindBirth, Birth: &fsm.Birth{
+				Owned:  []fsm.OwnedRange{{SlotRange: fsm.SlotRange{Last: fsm.NumSlots - 1}, Epoch: 1}},
+				Bounds: fsm.DefaultBounds(), Revision: revision, Policy: p,
+			}}, int64(line.At))
 		}
-		if l.Cost != nil {
-			c.Cost = *l.Cost
+		if n%50 == 0 {
+			m = mustRestore(t, m)
 		}
-		e := &fsm.Entry{Kind: fsm.KindBatch, Term: 1, Stamp: at, Checks: []fsm.Check{c}}
-		var d fsm.Decision
-		if fsm.ValidateCheck(&c) != nil {
-			d.Reason = fsm.ReasonInvalidArgument
-		} else {
-			e2, err := fsm.DecodeEntry(fsm.AppendEntry(nil, e))
+		if line.Policy != nil {
+			next, err := policy.Parse("trace.jsonl", line.Policy)
 			if err != nil {
 				t.Fatal(err)
 			}
-			d = m.Step(1, e2).Decisions[0]
+			revision++
+			step(&fsm.Entry{Kind: fsm.KindInstall, Install: &fsm.Install{Revision: revision, Policy: next}}, int64(line.At))
+			continue
 		}
-		wants.Scan()
-		var want struct {
-			Error, Reason, Policy_version, Limit, Retry_at string
-			Replayed                                       bool
-			Remaining                                      int64
-			Retry_after_ms                                 int64
-		}
-		json.Unmarshal(wants.Bytes(), &want)
-		reason := want.Reason
-		if want.Error != "" {
-			reason = want.Error
-		}
-		if d.Reason.String() != reason || want.Limit != d.Limit || (want.Error == "" && (d.Version != want.Policy_version || d.Remaining != want.Remaining || d.Replayed != want.Replayed)) {
-			t.Errorf("line %d: %s\n got %+v", n, wants.Text(), d)
-		}
-		if want.Retry_at != "" {
-			at, _ := time.Parse(time.RFC3339Nano, want.Retry_at)
-			if int64(d.RetryAt) != at.UnixNano() {
-				t.Errorf("line %d: %s\n got %+v %s", n, wants.Text(), d, time.Unix(0, int64(d.RetryAt)).UTC())
-			}
-		}
+		line.Check.RouteEpoch = 1
+		a := step(&fsm.Entry{Kind: fsm.KindBatch, Checks: []fsm.Check{*line.Check}}, int64(line.At))
+		answers = append(answers, mustJSON(t, trace.NewAnswer(line.Check.DecisionID, &a.Decisions[0])))
 	}
+}
+
+func mustRead(t *testing.T, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func mustJSON(t *testing.T, v any) []byte {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func mustFields(t *testing.T, line []byte) map[string]any {
+	t.Helper()
+	var fields map[string]any
+	d := json.NewDecoder(bytes.NewReader(line))
+	d.UseNumber()
+	if err := d.Decode(&fields); err != nil {
+		t.Fatalf("%s: %v", line, err)
+	}
+	return fields
 }

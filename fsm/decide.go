@@ -171,23 +171,23 @@ func (m *Machine) judge(c *Check) (Decision, []charged) {
 		if _, settings := m.rev.policy.ClassOf(charge.Class); settings.Disabled {
 			return m.refuse(ReasonEndpointDisabled, ""), nil
 		}
-		limits := m.applicable(c.Principal, charge)
+		limits, carried := m.applicable(c.Principal, charge)
 		if d, ok := m.fits(limits, charges, charge.Cost); !ok {
 			return d, nil
 		}
-		charges = append(charges, charged{m.countedBy(charge.Class), limits, charge.Cost})
+		charges = append(charges, charged{m.countedBy(charge.Class, carried), limits, charge.Cost})
 	}
 	return m.refuse(ReasonAllowed, ""), charges
 }
 
 // applicable are the limits that apply to a charge of a principal, in order: those of its rule, those
-// of its class's group, and the carried ones.
-func (m *Machine) applicable(caller string, charge *Charge) []applied {
+// of its class's group, and those of the carried revision, which is nil when none is.
+func (m *Machine) applicable(caller string, charge *Charge) ([]applied, *revision) {
 	p := m.shardOf(m.SlotOf(caller)).principals[caller]
 	limits := appendLimits(nil, m.rev.policy, p, caller, charge)
 	nm := m.nameOf(charge.Class)
 	if nm.settled <= m.now {
-		return limits
+		return limits, nil
 	}
 	resolved, _ := m.rev.policy.ClassOf(charge.Class)
 	exactAt := always
@@ -199,7 +199,7 @@ func (m *Machine) applicable(caller string, charge *Charge) []applied {
 		exactAt = max(exactAt, exactFrom(known, limits[i].limit.WindowNanos))
 	}
 	if exactAt <= m.now {
-		return limits
+		return limits, nil
 	}
 	for _, l := range appendLimits(nil, nm.exact.policy, p, caller, charge) {
 		if l.limit.Max == 0 {
@@ -208,7 +208,7 @@ func (m *Machine) applicable(caller string, charge *Charge) []applied {
 		l.carried, l.exactAt = true, exactAt
 		limits = append(limits, l)
 	}
-	return limits
+	return limits, nm.exact
 }
 
 // appendLimits adds the limits of the rule and of the group under one policy.
@@ -226,13 +226,13 @@ func appendLimits(to []applied, in *policy.Policy, p *principal, caller string, 
 	return to
 }
 
-// countedBy are the classes whose logs take an allow for apiClass: its class, and where another is
-// carried that as well.
-func (m *Machine) countedBy(apiClass string) []*class {
+// countedBy are the classes whose logs take an allow for apiClass: its class, and that of the carried
+// revision.
+func (m *Machine) countedBy(apiClass string, carried *revision) []*class {
 	resolved, _ := m.rev.policy.ClassOf(apiClass)
 	out := []*class{m.classes[resolved]}
-	if nm := m.nameOf(apiClass); nm.settled > m.now {
-		if was, _ := nm.exact.policy.ClassOf(apiClass); was != resolved {
+	if carried != nil {
+		if was, _ := carried.policy.ClassOf(apiClass); was != resolved {
 			out = append(out, m.classes[was])
 		}
 	}
@@ -346,6 +346,12 @@ func (m *Machine) stand(limits []applied) []LimitState {
 		}
 	}
 	return out
+}
+
+// standing are the limits that apply to a charge of a principal, as they stand.
+func (m *Machine) standing(caller string, charge *Charge) []LimitState {
+	limits, _ := m.applicable(caller, charge)
+	return m.stand(limits)
 }
 
 // resetAt is when the oldest admission that l counts expires.

@@ -198,6 +198,15 @@ func (m *Machine) EpochOf(s Slot) (Epoch, bool) {
 	return r.Epoch, ok
 }
 
+// HorizonOf is the replay horizon in force for an apiClass, in nanoseconds; 0 before the birth.
+func (m *Machine) HorizonOf(apiClass string) int64 {
+	if m.rev == nil {
+		return 0
+	}
+	_, settings := m.rev.policy.ClassOf(apiClass)
+	return settings.ReplayHorizonNanos
+}
+
 func (m *Machine) sortedClasses() []*class {
 	out := make([]*class, 0, len(m.classes))
 	for _, n := range slices.Sorted(maps.Keys(m.classes)) {

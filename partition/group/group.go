@@ -39,8 +39,10 @@ type Proposal interface {
 
 // Applier is the state machine behind a group. The group calls it from one goroutine at a time.
 type Applier interface {
-	// Apply applies a committed entry. It must not fail: an entry that it cannot understand panics.
-	Apply(index, term uint64, data []byte) any
+	// Apply applies a committed entry. It must not fail: an entry that it cannot understand panics. live
+	// says that the entry is the last that the leader is known to have committed, so that it is applied
+	// about when it was committed, and not replayed later.
+	Apply(index, term uint64, data []byte, live bool) any
 	// Snapshot captures the state as of the last applied entry. It must be quick: Apply waits for it.
 	Snapshot() (Snapshot, error)
 	// Restore replaces the state by one that Snapshot wrote.
@@ -74,6 +76,8 @@ type Group interface {
 	Transfer(id string) error
 	// CompactNow takes a snapshot and drops the log that it covers.
 	CompactNow() error
+	// Status is the present state of this replica, for people and metrics.
+	Status() Status
 	// AppliedIndex is the index of the last entry that the Applier has applied.
 	AppliedIndex() uint64
 	Close() error

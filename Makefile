@@ -1,0 +1,116 @@
+# Everything that a developer runs. `make` alone lists the targets.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+GO ?= go
+BIN := bin
+TOOLS := $(BIN)/tools
+GOFMT = $(shell $(GO) env GOROOT)/bin/gofmt
+
+# Raft reports to hashicorp/go-metrics, as the product does, only with this tag.
+TAGS := hashicorpmetrics
+# The version comes from git describe below, so Go needs no git to stamp one, and a tree that git
+# refuses to read builds all the same.
+export GOFLAGS := $(strip $(filter-out -buildvcs%,$(GOFLAGS)) -buildvcs=false)
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
+LDFLAGS := $(if $(VERSION),-X main.buildVersion=$(VERSION))
+BUILDFLAGS := -tags=$(TAGS) -trimpath
+
+# PACKAGES and TESTFLAGS narrow test and race: make race PACKAGES=./fsm/... TESTFLAGS=-short
+PACKAGES ?= ./...
+TESTFLAGS ?=
+FUZZTIME ?= 20s
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: build ## build, then run a local cluster in the foreground
+	$(BIN)/quorate dev
+
+# go build is its own judge of what is stale: with nothing to do it takes a fraction of a second.
+.PHONY: build
+build: ## build bin/quorate
+	CGO_ENABLED=0 $(GO) build $(BUILDFLAGS) -ldflags '$(LDFLAGS)' -o $(BIN)/quorate ./cmd/quorate
+
+.PHONY: test
+test: build ## run all tests
+	QUORATE_BINARY=$(CURDIR)/$(BIN)/quorate $(GO) test -tags=$(TAGS) $(TESTFLAGS) $(PACKAGES)
+
+.PHONY: race
+race: build ## run the tests under the race detector (needs a C compiler)
+	QUORATE_BINARY=$(CURDIR)/$(BIN)/quorate CGO_ENABLED=1 \
+	  $(GO) test -race -tags=$(TAGS) $(TESTFLAGS) $(PACKAGES)
+
+# go test lists the targets of each package, then closes with "ok PACKAGE".
+.PHONY: fuzz
+fuzz: ## run each fuzz target for FUZZTIME (20s)
+	@targets=$$($(GO) test -tags=$(TAGS) -list '^Fuzz' $(PACKAGES) | \
+	  awk '/^Fuzz/ { name[n++] = $$1 } /^ok/ { for (i = 0; i < n; i++) print $$2, name[i]; n = 0 }'); \
+	[ -n "$$targets" ] || { echo 'no fuzz target found' >&2; exit 1; }; \
+	while read -r package target; do \
+	  echo "fuzz $$package $$target"; \
+	  $(GO) test -tags=$(TAGS) -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$package" </dev/null; \
+	done <<<"$$targets"
+
+.PHONY: lint
+lint: $(TOOLS)/golangci-lint $(TOOLS)/buf ## check style, likely mistakes and forbidden imports
+	@unformatted=$$($(GOFMT) -l $$(find . -name '*.go' -not -path './$(BIN)/*' -not -path './data/*')); \
+	[ -z "$$unformatted" ] || { echo "not gofmt'ed (make fmt):" >&2; echo "$$unformatted" >&2; exit 1; }
+	$(TOOLS)/golangci-lint run ./...
+	cd proto && $(CURDIR)/$(TOOLS)/buf lint
+
+.PHONY: fmt
+fmt: $(TOOLS)/buf ## format Go and protobuf files
+	$(GOFMT) -s -w $$(find . -name '*.go' -not -name '*.pb.go' -not -path './$(BIN)/*' -not -path './data/*')
+	cd proto && $(CURDIR)/$(TOOLS)/buf format -w
+
+PROTO_TOOLS := $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-go-grpc
+BUF_GENERATE := PATH="$(CURDIR)/$(TOOLS):$$PATH" $(CURDIR)/$(TOOLS)/buf generate
+
+.PHONY: proto
+proto: $(PROTO_TOOLS) ## regenerate the code of the wire contract
+	cd proto && $(BUF_GENERATE)
+
+# Generates beside the tree and compares, so a good tree is not touched and an uncommitted one can
+# be verified too.
+.PHONY: verify
+verify: $(PROTO_TOOLS) ## check that generated code and go.mod are up to date
+	@fresh=$$(mktemp -d); trap 'rm -rf "$$fresh"' EXIT; \
+	(cd proto && $(BUF_GENERATE) -o "$$fresh"); \
+	list() { (cd "$$1" && find . -name '*.pb.go' | LC_ALL=C sort); }; \
+	stale=0; \
+	diff -u --label committed --label generated <(list proto) <(list "$$fresh") || stale=1; \
+	while read -r file; do \
+	  [ ! -f "proto/$$file" ] || diff -u "proto/$$file" "$$fresh/$$file" || stale=1; \
+	done < <(list "$$fresh"); \
+	[ "$$stale" = 0 ] || { echo 'generated code is stale: run make proto' >&2; exit 1; }
+	@$(GO) mod tidy -diff || { echo 'go.mod or go.sum is not tidy: run go mod tidy' >&2; exit 1; }
+	@echo 'generated code and go.mod are up to date'
+
+.PHONY: clean
+clean: ## remove what was built, the tools too
+	rm -rf $(BIN) dist
+
+# Tools, each pinned by a module of its own under tools/ since their requirements exclude each
+# other. A tool is built once, and again when its pins change.
+$(TOOLS)/golangci-lint: tools/lint/go.mod tools/lint/go.sum
+	$(call build-tool,lint,github.com/golangci/golangci-lint/v2/cmd/golangci-lint)
+$(TOOLS)/buf: tools/buf/go.mod tools/buf/go.sum
+	$(call build-tool,buf,github.com/bufbuild/buf/cmd/buf)
+$(TOOLS)/protoc-gen-go: tools/protoc/go.mod tools/protoc/go.sum
+	$(call build-tool,protoc,google.golang.org/protobuf/cmd/protoc-gen-go)
+$(TOOLS)/protoc-gen-go-grpc: tools/protoc/go.mod tools/protoc/go.sum
+	$(call build-tool,protoc,google.golang.org/grpc/cmd/protoc-gen-go-grpc)
+
+# go build leaves an up-to-date binary alone, so its time is set by hand: it is the stamp.
+define build-tool
+@echo "building $@ (once)"
+@cd tools/$(1) && CGO_ENABLED=0 $(GO) build -trimpath -o $(CURDIR)/$@ $(2)
+@touch $@
+endef

@@ -1,0 +1,195 @@
+package clock
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"sync"
+)
+
+// The bound of the drift of a machine's clocks, in parts per million.
+const (
+	DefaultMaxDriftPPM = 500
+	MaxMaxDriftPPM     = 100_000
+)
+
+// minWallErrorNanos is the least error that a wall clock is given, whatever the kernel says.
+const minWallErrorNanos = 5_000_000_000
+
+// TrustWall says whether wall clocks may tell how long all replicas of a partition were down.
+type TrustWall string
+
+// With TrustNever a start finds that no time has passed. With TrustBounded it finds what the wall
+// clocks prove; a virtual machine that was paused, so that its wall clock is behind while the kernel
+// calls it synchronised, can void that proof.
+const (
+	TrustNever   TrustWall = "never"
+	TrustBounded TrustWall = "bounded"
+)
+
+// ErrNotLeading says that the leadership that asks for a stamp is not the present one.
+var ErrNotLeading = errors.New("clock: another leadership draws the stamps, or none")
+
+// Timeline is the partition time of one replica. A replica tells it of each stamped entry that it has
+// applied; the owner, while it leads, draws stamps from it. It is safe for concurrent use.
+//
+// Partition time is the anchor's time plus what has passed since by the slower of two of the machine's
+// clocks, slowed further by the drift bound. There is one anchor, replaced at each entry that the
+// present leadership did not stamp, and never the best of several: an older anchor may belong to a
+// faster timeline. The entries that the present leadership stamps do not replace it, or the time that
+// each takes to commit would be lost.
+type Timeline struct {
+	source Source
+	ppm    int64
+	trust  TrustWall
+
+	mu     sync.Mutex // guards the fields below
+	anchor anchor
+	// mine is the term of the last applied entry if it was stamped by a leadership of this node that
+	// did not re-anchor at it; else 0.
+	mine  uint64
+	last  int64  // partition time of the last applied entry
+	bound int64  // its wall bound
+	term  uint64 // of the present leadership; 0 none
+	drawn int64  // the last stamp of the present leadership
+	// bridge: nothing but what this start found has been applied, so wall clocks may tell how long it
+	// was down.
+	bridge bool
+}
+
+// anchor is an instant on both clocks: the partition time, and the reading taken after the entry that
+// carries it had been applied.
+type anchor struct {
+	at   int64
+	read Reading
+}
+
+// NewTimeline makes the timeline of a replica that has applied nothing yet. maxDriftPPM is the most by
+// which a clock of the machine runs fast.
+func NewTimeline(source Source, maxDriftPPM int64, trust TrustWall) (*Timeline, error) {
+	if maxDriftPPM < 1 || maxDriftPPM > MaxMaxDriftPPM {
+		return nil, fmt.Errorf("clock: a drift bound of %d ppm: set it between 1 and %d", maxDriftPPM, MaxMaxDriftPPM)
+	}
+	if trust != TrustNever && trust != TrustBounded {
+		return nil, fmt.Errorf("clock: trust_wall %q: write never or bounded", trust)
+	}
+	return &Timeline{
+		source: source, ppm: maxDriftPPM, trust: trust,
+		anchor: anchor{read: source.Read()}, bridge: true,
+	}, nil
+}
+
+// Applied notes that an entry has been applied: at is the partition time after it, term that of the
+// leadership that stamped it, wallBound what it carries.
+func (t *Timeline) Applied(at int64, term uint64, wallBound int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.last, t.bound = at, wallBound
+	if t.term != 0 && term == t.term {
+		t.mine, t.bridge = term, false
+		return
+	}
+	t.mine = 0
+	t.anchor = anchor{at: at, read: t.source.Read()}
+}
+
+// Restored notes that a snapshot with this partition time has taken the place of the state.
+func (t *Timeline) Restored(at, wallBound int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.last, t.bound, t.mine = at, wallBound, 0
+	t.anchor = anchor{at: at, read: t.source.Read()}
+}
+
+// Lead begins a leadership. It must be called after an entry of its term has been applied. Nothing of an
+// earlier leadership of this node is used.
+func (t *Timeline) Lead(term uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.source.Read()
+	if t.mine != 0 {
+		// Nothing but this node's own earlier entries was applied since it last led.
+		t.anchor, t.mine = anchor{at: t.last, read: now}, 0
+	}
+	if t.bridge && t.trust == TrustBounded {
+		t.bridgeBy(t.source.Wall(), now)
+	}
+	t.term, t.drawn, t.bridge = term, 0, false
+}
+
+// bridgeBy anchors at the partition time that must have come by now if the wall clocks are within their
+// bounds: from the latest that it can have been at the last entry to the earliest that it can be now.
+func (t *Timeline) bridgeBy(w Wall, now Reading) {
+	if t.bound == 0 || !w.Bounded {
+		return
+	}
+	passed := w.Nanos - max(w.ErrorNanos, minWallErrorNanos) - t.bound
+	if at := t.last + t.slowed(passed); at > t.at(now) {
+		t.anchor = anchor{at: at, read: now}
+	}
+}
+
+// Resign ends the present leadership.
+func (t *Timeline) Resign() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.term = 0
+}
+
+// Stamp draws the partition time of now for the leadership of term. It never goes back within one
+// leadership. The error is ErrNotLeading.
+func (t *Timeline) Stamp(term uint64) (int64, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if term == 0 || term != t.term {
+		return 0, ErrNotLeading
+	}
+	t.drawn = max(t.drawn, t.at(t.source.Read()))
+	return t.drawn, nil
+}
+
+// WallBound is the latest wall time that it can be now, in nanoseconds since 1970; 0 when the kernel
+// gives no bound.
+func (t *Timeline) WallBound() int64 {
+	w := t.source.Wall()
+	if !w.Bounded {
+		return 0
+	}
+	return w.Nanos + max(w.ErrorNanos, minWallErrorNanos)
+}
+
+// at is the partition time of a reading.
+func (t *Timeline) at(now Reading) int64 {
+	return t.anchor.at + t.slowed(min(now.Mono-t.anchor.read.Mono, now.Raw-t.anchor.read.Raw))
+}
+
+// slowed is a span of a clock that may be fast by the drift bound, as partition time: over the whole
+// span and rounded down, since rounding many small steps would take the bound away.
+func (t *Timeline) slowed(span int64) int64 {
+	if span <= 0 {
+		return 0
+	}
+	return mulDiv(span, million-t.ppm, million, false)
+}
+
+// RealWait is the real time, in nanoseconds and rounded up, in which partition time advances by nanos
+// on a clock that runs true.
+func (t *Timeline) RealWait(nanos int64) int64 {
+	if nanos <= 0 {
+		return 0
+	}
+	return mulDiv(nanos, million, million-t.ppm, true)
+}
+
+// mulDiv is a*b/c for positive numbers, with 128 bits between; the largest number where it is more.
+func mulDiv(a, b, c int64, up bool) int64 {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	if up {
+		var carry uint64
+		lo, carry = bits.Add64(lo, uint64(c-1), 0)
+		hi += carry
+	}
+	q, _ := bits.Div64(hi, lo, uint64(c))
+	return int64(min(q, math.MaxInt64))
+}

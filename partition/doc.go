@@ -1,0 +1,17 @@
+// Package partition is one node's replica of a quota partition, and the partition's owner while the node
+// leads it.
+//
+// The owner queues checks, closes a batch of whatever queued while the entries before were on their way,
+// draws the batch's stamp, commits it and answers with what the state machine decided. It adds no delay of
+// its own: a lone check is committed at once, and under load the entries grow.
+//
+// Guarantees: a decision is returned only after its entry was committed and applied here, in the leadership
+// that stamped it. An error other than outcome_unknown says that the check was not proposed, or never will
+// be applied. A check whose caller has given up before it was proposed is not proposed. Queues, entries and
+// entries in flight are bounded, and one gateway cannot fill the queue alone.
+//
+// The caller's duties: validate a check by [fsm.ValidateCheck] before it is given to [Partition.Check], and
+// give the group's applier to no one else.
+//
+// It does not decide quotas ([fsm] does), find the partition of a principal, or know any wire protocol.
+package partition

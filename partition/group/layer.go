@@ -1,0 +1,188 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// layer is one group's share of a Listener. It keeps every connection of the group, because Raft's
+// transport leaves those that it accepted open until the peer goes.
+type layer struct {
+	listener *Listener
+	group    string
+	address  string // what the other replicas know this one by
+	accepted chan net.Conn
+	ctx      context.Context // ends when the group closes
+	cancel   context.CancelFunc
+
+	mu       sync.Mutex // guards the fields below
+	conns    map[*groupConn]struct{}
+	incoming int
+	closed   bool
+}
+
+var _ raft.StreamLayer = (*layer)(nil)
+
+func newLayer(l *Listener, group, address string) *layer {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &layer{
+		listener: l, group: group, address: address, accepted: make(chan net.Conn),
+		ctx: ctx, cancel: cancel, conns: make(map[*groupConn]struct{}),
+	}
+}
+
+// groupConn is a connection that its group knows of.
+type groupConn struct {
+	net.Conn
+	layer    *layer
+	incoming bool
+}
+
+func (c *groupConn) Close() error {
+	c.layer.mu.Lock()
+	if _, ok := c.layer.conns[c]; ok {
+		delete(c.layer.conns, c)
+		if c.incoming {
+			c.layer.incoming--
+		}
+	}
+	c.layer.mu.Unlock()
+	return c.Conn.Close()
+}
+
+var errGroupClosing = errors.New("the group is closing")
+
+func (y *layer) track(conn net.Conn, incoming bool) (*groupConn, error) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	switch {
+	case y.closed:
+		return nil, errGroupClosing
+	case incoming && y.incoming >= maxGroupConns:
+		return nil, fmt.Errorf("group %q has %d connections already", y.group, y.incoming)
+	}
+	c := &groupConn{Conn: conn, layer: y, incoming: incoming}
+	y.conns[c] = struct{}{}
+	if incoming {
+		y.incoming++
+	}
+	return c, nil
+}
+
+// admit takes an accepted connection into the group, if there is room.
+func (y *layer) admit(conn net.Conn) (*groupConn, error) { return y.track(conn, true) }
+
+// deliver hands an admitted connection to the transport.
+func (y *layer) deliver(c *groupConn) error {
+	select {
+	case y.accepted <- c:
+		return nil
+	case <-y.ctx.Done():
+		return errors.Join(errGroupClosing, c.Close())
+	}
+}
+
+// Accept waits for the next connection to the group.
+func (y *layer) Accept() (net.Conn, error) {
+	select {
+	case c := <-y.accepted:
+		return c, nil
+	case <-y.ctx.Done():
+		return nil, net.ErrClosed
+	}
+}
+
+// Close ends all connections of the group.
+func (y *layer) Close() error {
+	y.listener.unregister(y.group)
+	y.cancel()
+	y.mu.Lock()
+	y.closed = true
+	var conns []*groupConn
+	for c := range y.conns {
+		conns = append(conns, c)
+	}
+	y.mu.Unlock()
+	for _, c := range conns {
+		_ = c.Close() // whoever uses it sees the end
+	}
+	return nil
+}
+
+// Addr is the address by which the other replicas know this one: Raft compares it with theirs.
+func (y *layer) Addr() net.Addr { return replicaAddr(y.address) }
+
+type replicaAddr string
+
+func (replicaAddr) Network() string  { return "tcp" }
+func (a replicaAddr) String() string { return string(a) }
+
+// Raft dials an address and does not say whose; the preamble must. So the transport puts the node id in
+// front, see guarded.
+const targetSeparator = "\x00"
+
+func joinTarget(id raft.ServerID, address raft.ServerAddress) raft.ServerAddress {
+	return raft.ServerAddress(string(id) + targetSeparator + string(address))
+}
+
+// Dial connects to the group's replica on another node, and introduces itself.
+func (y *layer) Dial(target raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	node, address, ok := strings.Cut(string(target), targetSeparator)
+	if !ok {
+		return nil, fmt.Errorf("dial %q: the node id is missing", target)
+	}
+	conn, err := y.dial(node, address, timeout)
+	if err != nil {
+		return nil, fmt.Errorf("group %q on node %q: %w", y.group, node, err)
+	}
+	return conn, nil
+}
+
+func (y *layer) dial(node, address string, timeout time.Duration) (net.Conn, error) {
+	l := y.listener
+	p := preamble{cluster: l.config.Cluster, group: y.group, from: l.config.Node, to: node}
+	if err := p.validate(); err != nil {
+		return nil, err
+	}
+	deadline := time.Now().Add(timeout)
+	d := net.Dialer{Deadline: deadline, KeepAliveConfig: keepAlive}
+	conn, err := d.DialContext(y.ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	tune(conn)
+	c, err := y.track(conn, false)
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	if err := c.introduce(p, deadline); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// introduce secures a dialled connection and sends its preamble.
+func (c *groupConn) introduce(p preamble, deadline time.Time) error {
+	if err := c.SetDeadline(deadline); err != nil {
+		return err
+	}
+	secured, err := c.layer.listener.secure(c.Conn, p.to)
+	if err != nil {
+		return err
+	}
+	c.Conn = secured
+	if _, err := c.Write(p.append(nil)); err != nil {
+		return fmt.Errorf("send preamble: %w", err)
+	}
+	if err := readAnswer(c); err != nil {
+		return err
+	}
+	return c.SetDeadline(time.Time{})
+}

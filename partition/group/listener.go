@@ -1,0 +1,274 @@
+package group
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// userTimeout is how long sent bytes may stay unacknowledged (TCP_USER_TIMEOUT).
+	userTimeout = 5 * time.Second
+	// preambleTimeout is how long a connection may take to say what it is for.
+	preambleTimeout = 3 * time.Second
+	// maxPreambles bounds the connections that have not said so yet.
+	maxPreambles = 64
+	// maxGroupConns bounds the accepted connections of one group: a peer uses about five.
+	maxGroupConns = 128
+	// refusalLogInterval is how often a refused connection is logged at most.
+	refusalLogInterval = 10 * time.Second
+)
+
+var keepAlive = net.KeepAliveConfig{
+	Enable: true, Idle: userTimeout, Interval: userTimeout / 2, Count: 2,
+}
+
+// ListenerConfig says who listens.
+type ListenerConfig struct {
+	Cluster string       // cluster id
+	Node    string       // this node's id
+	Logger  *slog.Logger // nil discards
+}
+
+// Refusals counts the connections that a Listener did not accept, by reason.
+type Refusals struct {
+	Malformed uint64 // no preamble within the time, or not one of this protocol
+	Version   uint64 // another preamble version
+	Cluster   uint64 // another cluster
+	Node      uint64 // addressed to another node
+	Group     uint64 // a group that this node does not have
+	Busy      uint64 // too many at once
+}
+
+// Listener is the one socket on which a node's groups are reached by their other replicas.
+type Listener struct {
+	config ListenerConfig
+	socket net.Listener
+	// secure turns an accepted or dialled connection into an authenticated one. peer is the node that
+	// was dialled, empty for an accepted connection.
+	secure   func(conn net.Conn, peer string) (net.Conn, error)
+	refused  [refusals]atomic.Uint64
+	waiting  chan struct{} // one per connection in its preamble
+	handlers sync.WaitGroup
+
+	mu      sync.Mutex // guards the fields below
+	closed  bool
+	groups  map[string]*layer
+	early   map[net.Conn]struct{} // connections in their preamble
+	nextLog time.Time
+	quiet   uint64 // refusals since the last logged one
+}
+
+// plain is the seam for TLS: connections as they are.
+func plain(conn net.Conn, _ string) (net.Conn, error) { return conn, nil }
+
+// Listen opens the socket at addr (host:port; port 0 picks one).
+func Listen(addr string, config ListenerConfig) (*Listener, error) {
+	check := preamble{cluster: config.Cluster, group: "any", from: config.Node, to: config.Node}
+	if err := check.validate(); err != nil {
+		return nil, fmt.Errorf("raft listener: %w", err)
+	}
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	socket, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("raft listener: %w", err)
+	}
+	l := &Listener{
+		config: config, socket: socket, secure: plain,
+		waiting: make(chan struct{}, maxPreambles),
+		groups:  make(map[string]*layer),
+		early:   make(map[net.Conn]struct{}),
+	}
+	l.handlers.Go(l.accept)
+	return l, nil
+}
+
+// Addr is the socket's address.
+func (l *Listener) Addr() string { return l.socket.Addr().String() }
+
+// Refusals are the counts since Listen.
+func (l *Listener) Refusals() Refusals {
+	return Refusals{
+		Malformed: l.refused[refusalMalformed].Load(), Version: l.refused[refusalVersion].Load(),
+		Cluster: l.refused[refusalCluster].Load(), Node: l.refused[refusalNode].Load(),
+		Group: l.refused[refusalGroup].Load(), Busy: l.refused[refusalBusy].Load(),
+	}
+}
+
+// Close closes the socket and the connections that belong to no group yet. Groups are closed first.
+func (l *Listener) Close() error {
+	l.mu.Lock()
+	l.closed = true
+	err := l.socket.Close()
+	for c := range l.early {
+		_ = c.Close() // it was about to be refused
+	}
+	l.mu.Unlock()
+	l.handlers.Wait()
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+func (l *Listener) accept() {
+	const delay = 50 * time.Millisecond
+	for {
+		conn, err := l.socket.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // out of descriptors, as a rule: others must close some first
+			l.config.Logger.Error("a raft connection cannot be accepted", "error", err)
+			time.Sleep(delay)
+			continue
+		}
+		select {
+		case l.waiting <- struct{}{}:
+		default:
+			l.refuse(conn, refusalBusy, "too many connections are being opened at once")
+			_ = conn.Close()
+			continue
+		}
+		if !l.track(conn) {
+			<-l.waiting
+			_ = conn.Close()
+			return
+		}
+		l.handlers.Go(func() {
+			defer func() { <-l.waiting }()
+			l.greet(conn)
+		})
+	}
+}
+
+func (l *Listener) track(conn net.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.early[conn] = struct{}{}
+	}
+	return !l.closed
+}
+
+// greet reads what an accepted connection is for, and gives it to its group or refuses it.
+func (l *Listener) greet(conn net.Conn) {
+	defer func() {
+		l.mu.Lock()
+		delete(l.early, conn)
+		l.mu.Unlock()
+	}()
+	tune(conn)
+	if err := l.receive(conn); err != nil {
+		_ = conn.Close() // the refusal has been written, if anybody reads it
+	}
+}
+
+// receive passes conn on; after an error it is the caller's to close.
+func (l *Listener) receive(conn net.Conn) error {
+	if err := conn.SetDeadline(time.Now().Add(preambleTimeout)); err != nil {
+		return err
+	}
+	secured, err := l.secure(conn, "")
+	if err != nil {
+		return l.refuse(conn, refusalMalformed, err.Error())
+	}
+	conn = secured
+	p, err := readPreamble(conn)
+	var version versionError
+	switch {
+	case errors.As(err, &version):
+		return l.refuse(conn, refusalVersion, err.Error())
+	case err != nil:
+		return l.refuse(conn, refusalMalformed, err.Error())
+	case p.cluster != l.config.Cluster:
+		return l.refuse(conn, refusalCluster, fmt.Sprintf("from node %q of cluster %q, this is cluster %q",
+			p.from, p.cluster, l.config.Cluster))
+	case p.to != l.config.Node:
+		return l.refuse(conn, refusalNode, fmt.Sprintf("node %q looks for node %q here, this is node %q",
+			p.from, p.to, l.config.Node))
+	}
+	l.mu.Lock()
+	g := l.groups[p.group]
+	l.mu.Unlock()
+	if g == nil {
+		return l.refuse(conn, refusalGroup, fmt.Sprintf("node %q asks for group %q, which node %q does not have",
+			p.from, p.group, l.config.Node))
+	}
+	tracked, err := g.admit(conn)
+	if err != nil {
+		return l.refuse(conn, refusalBusy, err.Error())
+	}
+	if err := writeAnswer(tracked, refusalNone, ""); err != nil {
+		return errors.Join(err, tracked.Close())
+	}
+	if err := conn.SetDeadline(time.Time{}); err != nil {
+		return errors.Join(err, tracked.Close())
+	}
+	return g.deliver(tracked)
+}
+
+// refuse counts, answers and now and then logs.
+func (l *Listener) refuse(conn net.Conn, code refusal, reason string) error {
+	l.refused[code].Add(1)
+	// Only as long as the little that is written fits the socket's buffer; a peer that does not read is
+	// not waited for.
+	_ = conn.SetWriteDeadline(time.Now().Add(preambleTimeout))
+	_ = writeAnswer(conn, code, reason)
+	now := time.Now()
+	l.mu.Lock()
+	due, quiet := now.After(l.nextLog), l.quiet
+	if due {
+		l.nextLog, l.quiet = now.Add(refusalLogInterval), 0
+	} else {
+		l.quiet++
+	}
+	l.mu.Unlock()
+	if due {
+		l.config.Logger.Warn("raft connection refused",
+			"remote", conn.RemoteAddr().String(), "reason", reason, "refused_since_last", quiet)
+	}
+	return errors.New(reason)
+}
+
+// tune makes a connection notice a dead peer.
+func tune(conn net.Conn) {
+	tcp, ok := conn.(*net.TCPConn)
+	if !ok {
+		return
+	}
+	// Neither is needed for anything but speed: the calls have deadlines of their own.
+	_ = tcp.SetKeepAliveConfig(keepAlive)
+	_ = setUserTimeout(tcp)
+}
+
+// register makes a group reachable. address is what the other replicas know it by.
+func (l *Listener) register(group, address string) (*layer, error) {
+	p := preamble{cluster: l.config.Cluster, group: group, from: l.config.Node, to: l.config.Node}
+	if err := p.validate(); err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, fmt.Errorf("raft listener: %w", net.ErrClosed)
+	}
+	if l.groups[group] != nil {
+		return nil, fmt.Errorf("group %q is open already on this node", group)
+	}
+	g := newLayer(l, group, address)
+	l.groups[group] = g
+	return g, nil
+}
+
+func (l *Listener) unregister(group string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.groups, group)
+}

@@ -1,0 +1,124 @@
+package group
+
+import (
+	"fmt"
+
+	"github.com/hashicorp/raft"
+)
+
+// Leader is the leader as this node knows it.
+func (g *RaftGroup) Leader() (Member, bool) {
+	address, id := g.raft.LeaderWithID()
+	if id == "" {
+		return Member{}, false
+	}
+	return Member{ID: string(id), Addr: string(address)}, true
+}
+
+// Members are the replicas of the latest configuration, committed or not.
+func (g *RaftGroup) Members() []Member {
+	var out []Member
+	for _, s := range g.raft.GetConfiguration().Configuration().Servers {
+		out = append(out, Member{ID: string(s.ID), Addr: string(s.Address), Learner: s.Suffrage != raft.Voter})
+	}
+	return out
+}
+
+// member looks id up.
+func (g *RaftGroup) member(id string) (Member, error) {
+	for _, m := range g.Members() {
+		if m.ID == id {
+			return m, nil
+		}
+	}
+	return Member{}, fmt.Errorf("group %s: node %q is not a member", g.config.Group, id)
+}
+
+// change runs one change of the replica set at a time. f gives Raft's future of a step.
+func (g *RaftGroup) change(what, id string, f func() raft.Future) error {
+	if err := outcome(g.await(f(), g.config.Timing.Proposal)); err != nil {
+		return fmt.Errorf("group %s: %s node %q: %w", g.config.Group, what, id, err)
+	}
+	return nil
+}
+
+// AddLearner adds a replica without a vote. Adding one that is there changes its address.
+func (g *RaftGroup) AddLearner(m Member) error {
+	g.admin.Lock()
+	defer g.admin.Unlock()
+	if m.ID == "" || len(m.ID) > maxIDBytes || m.Addr == "" {
+		return fmt.Errorf("group %s: a learner needs an id of at most %d bytes and an address",
+			g.config.Group, maxIDBytes)
+	}
+	if known, err := g.member(m.ID); err == nil && !known.Learner {
+		return fmt.Errorf("group %s: node %q is a voter already", g.config.Group, m.ID)
+	}
+	return g.change("add", m.ID, func() raft.Future {
+		return g.raft.AddNonvoter(raft.ServerID(m.ID), raft.ServerAddress(m.Addr), 0, g.config.Timing.Enqueue)
+	})
+}
+
+// Promote gives a learner its vote. The caller has seen that the learner has caught up: until then the
+// group could need it for a majority that it cannot give.
+func (g *RaftGroup) Promote(id string) error {
+	g.admin.Lock()
+	defer g.admin.Unlock()
+	m, err := g.member(id)
+	if err != nil || !m.Learner {
+		return err
+	}
+	return g.change("promote", id, func() raft.Future {
+		return g.raft.AddVoter(raft.ServerID(id), raft.ServerAddress(m.Addr), 0, g.config.Timing.Enqueue)
+	})
+}
+
+// Remove takes a replica out of the group, its vote first. A leader does not remove itself: transfer
+// leadership, then ask the new leader.
+func (g *RaftGroup) Remove(id string) error {
+	g.admin.Lock()
+	defer g.admin.Unlock()
+	m, err := g.member(id)
+	if err != nil {
+		return err
+	}
+	if id == g.config.Self.ID {
+		return fmt.Errorf("group %s: node %q does not remove itself: transfer leadership, then ask the new leader",
+			g.config.Group, id)
+	}
+	if !m.Learner {
+		err := g.change("demote", id, func() raft.Future {
+			return g.raft.DemoteVoter(raft.ServerID(id), 0, g.config.Timing.Enqueue)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return g.change("remove", id, func() raft.Future {
+		return g.raft.RemoveServer(raft.ServerID(id), 0, g.config.Timing.Enqueue)
+	})
+}
+
+// Transfer hands leadership to another voter. It is for draining and balance: it can get stuck
+// (hashicorp/raft#696), and the guard against that ends the process.
+func (g *RaftGroup) Transfer(id string) error {
+	g.admin.Lock()
+	defer g.admin.Unlock()
+	if g.raft.State() != raft.Leader {
+		return fmt.Errorf("group %s: %w", g.config.Group, ErrNotLeader)
+	}
+	if id == "" {
+		return g.change("transfer leadership to", id, func() raft.Future { return g.raft.LeadershipTransfer() })
+	}
+	m, err := g.member(id)
+	switch {
+	case err != nil:
+		return err
+	case m.Learner:
+		return fmt.Errorf("group %s: node %q is a learner and cannot lead: promote it first", g.config.Group, id)
+	case id == g.config.Self.ID:
+		return nil
+	}
+	return g.change("transfer leadership to", id, func() raft.Future {
+		return g.raft.LeadershipTransferToServer(raft.ServerID(id), raft.ServerAddress(m.Addr))
+	})
+}

@@ -1,0 +1,306 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quorate/quorate/clock"
+	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/partition/group"
+	"github.com/quorate/quorate/quotaerr"
+)
+
+const (
+	// maxInFlight bounds the entries on their way through the log. Two keep the disks busy while one
+	// entry's answers are handed out; more only add to the wait.
+	maxInFlight = 2
+	// tickInterval is how long a partition with live state goes without an entry.
+	tickInterval = 2 * time.Second
+	// stalledAfter is how long an entry may be on its way before those who give up waiting behind it
+	// are told that there is no quorum.
+	stalledAfter = 500 * time.Millisecond
+)
+
+// owner decides on behalf of the partition while this node leads it: it commits whatever queued while
+// the entries before were on their way, and answers when they have been applied. Only its own
+// goroutine stamps and proposes, so an entry's stamp is drawn after the entry is closed, and entries
+// reach the log in the order of their stamps.
+type owner struct {
+	group    group.Group
+	replica  *Replica
+	timeline *clock.Timeline
+	queue    *queue
+	birth    func() (*fsm.Birth, error)
+	logger   *slog.Logger
+	metrics  *metrics
+
+	slots    chan struct{} // one per entry in flight
+	waiters  sync.WaitGroup
+	started  time.Time
+	progress atomic.Int64  // nanoseconds from started to when an entry last left or came through
+	proposed time.Time     // of the last entry
+	term     atomic.Uint64 // that the timeline leads; 0 none; set by run's goroutine only
+	roles    *roles
+	buffer   []byte
+}
+
+// run serves until ctx ends, and then answers everything that still waits.
+func (o *owner) run(ctx context.Context) {
+	defer o.waiters.Wait()
+	defer o.queue.close(quotaerr.New(quotaerr.NotLeader, "this node is stopping: ask another"))
+	tick := time.NewTicker(tickInterval / 4)
+	defer tick.Stop()
+	for {
+		ready := o.lead()
+		var filled <-chan struct{}
+		if ready {
+			filled = o.queue.filled
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-o.group.Changed():
+			o.roles.announce()
+		case <-tick.C:
+			if ready && o.wantsTick() {
+				o.tick()
+			}
+		case <-filled:
+			o.commit(ctx)
+		}
+	}
+}
+
+// lead follows the group's leadership: it begins a new one, or answers what waits when it is lost. It
+// reports whether this node may stamp.
+func (o *owner) lead() bool {
+	l := o.group.Leadership()
+	if term := o.term.Load(); l.Term != term || l.Term == 0 {
+		if term != 0 {
+			o.timeline.Resign()
+			o.term.Store(0)
+			o.logger.Info("leadership ended")
+		}
+		if l.Term == 0 {
+			o.queue.fail(o.notLeader())
+			return false
+		}
+	}
+	if !l.Ready {
+		return false
+	}
+	if o.term.Load() == 0 {
+		o.timeline.Lead(l.Term)
+		o.term.Store(l.Term)
+		o.logger.Info("leadership began", "term", l.Term)
+	}
+	return o.bear()
+}
+
+// bear makes the partition, once, by its first leader.
+func (o *owner) bear() bool {
+	if o.born() {
+		return true
+	}
+	birth, err := o.birth()
+	if err != nil {
+		o.logger.Error("the partition cannot be made", "error", err)
+		return false
+	}
+	p, err := o.send(&fsm.Entry{Kind: fsm.KindBirth, Birth: birth})
+	if err != nil {
+		return false
+	}
+	<-p.Done()
+	if _, err := p.Result(); err != nil {
+		o.logger.Warn("the partition was not made yet", "error", err)
+	}
+	if !o.born() {
+		return false
+	}
+	o.logger.Info("the partition was made")
+	return true
+}
+
+func (o *owner) born() (born bool) {
+	o.replica.view(func(m *fsm.Machine, _ uint64) { born = m.Born() })
+	return born
+}
+
+// wantsTick reports whether time should be written into the log: there is something that time ends,
+// and no entry has carried it for a while.
+func (o *owner) wantsTick() bool {
+	if time.Since(o.proposed) < tickInterval || o.queue.len() > 0 || len(o.slots) > 0 {
+		return false
+	}
+	idle := true
+	o.replica.view(func(m *fsm.Machine, _ uint64) { idle = m.Idle() })
+	return !idle
+}
+
+// commit waits for a place in flight, closes a batch and sends it on its way.
+func (o *owner) commit(ctx context.Context) {
+	select {
+	case o.slots <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	if !o.lead() {
+		<-o.slots
+		o.queue.signal() // what still waits is for the next leadership
+		return
+	}
+	if batch := o.queue.pop(); len(batch) > 0 {
+		o.propose(batch)
+	} else {
+		<-o.slots
+	}
+}
+
+// tick writes time into the log, unless an entry is on its way and does so.
+func (o *owner) tick() {
+	select {
+	case o.slots <- struct{}{}:
+		o.propose(nil)
+	default:
+	}
+}
+
+// propose stamps a closed batch and hands it to the log. The caller has taken a place in flight.
+func (o *owner) propose(batch []*request) {
+	e := &fsm.Entry{Kind: fsm.KindBatch}
+	for _, r := range batch {
+		if r.check != nil {
+			e.Checks = append(e.Checks, *r.check)
+		} else {
+			e.Peeks = append(e.Peeks, *r.peek)
+		}
+	}
+	if len(o.slots) == 1 {
+		o.progressed()
+	}
+	sent := time.Now()
+	p, err := o.send(e)
+	if err != nil {
+		<-o.slots
+		answer(batch, outcome{err: o.notLeader()})
+		return
+	}
+	o.waiters.Go(func() {
+		<-p.Done()
+		o.progressed()
+		<-o.slots
+		o.metrics.committed(len(batch), time.Since(sent))
+		o.distribute(batch, p)
+	})
+}
+
+func (o *owner) progressed() { o.progress.Store(int64(time.Since(o.started))) }
+
+// stalled reports that entries are on their way, and none has come through for a while.
+func (o *owner) stalled() bool {
+	return len(o.slots) > 0 && time.Since(o.started)-time.Duration(o.progress.Load()) > stalledAfter
+}
+
+// send draws the stamp, encodes and proposes: one critical section, since only the owner's goroutine
+// is ever here. An error is a definite no.
+func (o *owner) send(e *fsm.Entry) (group.Proposal, error) {
+	term := o.term.Load()
+	stamp, err := o.timeline.Stamp(term)
+	if err != nil {
+		return nil, err
+	}
+	e.Term, e.Stamp, e.WallBound = term, fsm.Time(stamp), o.timeline.WallBound()
+	o.buffer = fsm.AppendEntry(o.buffer[:0], e)
+	o.proposed = time.Now()
+	return o.group.Propose(append([]byte(nil), o.buffer...)), nil
+}
+
+// distribute hands out what an entry came to.
+func (o *owner) distribute(batch []*request, p group.Proposal) {
+	result, err := p.Result()
+	answers, ok := result.(*fsm.Answers)
+	switch {
+	case errors.Is(err, group.ErrNotLeader):
+		answer(batch, outcome{err: o.notLeader()})
+	case err != nil || !ok:
+		answer(batch, outcome{err: quotaerr.Wrap(quotaerr.OutcomeUnknown, err,
+			"the check was proposed and its fate is unknown: retry with the same decision id")})
+	case answers.Refused != fsm.ReasonUnspecified:
+		// The entry reached the log in another leadership than the one that stamped it.
+		answer(batch, outcome{err: o.notLeader()})
+	default:
+		o.answerEach(batch, answers)
+	}
+}
+
+func (o *owner) answerEach(batch []*request, answers *fsm.Answers) {
+	checks, peeks := 0, 0
+	for _, r := range batch {
+		if r.check != nil {
+			r.done <- outcome{decision: &answers.Decisions[checks]}
+			checks++
+			continue
+		}
+		r.done <- outcome{usage: &answers.Usages[peeks]}
+		peeks++
+	}
+}
+
+func answer(batch []*request, to outcome) {
+	for _, r := range batch {
+		r.done <- to
+	}
+}
+
+// notLeader is the refusal of a node that does not lead, with the leader that it knows of.
+func (o *owner) notLeader() error {
+	leader, ok := o.group.Leader()
+	if !ok {
+		return quotaerr.New(quotaerr.NoQuorum, "the partition has no leader at present: retry with the same decision id")
+	}
+	e := quotaerr.New(quotaerr.NotLeader, "node %s leads the partition: ask it", leader.ID)
+	e.Leader = leader.ID
+	return e
+}
+
+// ask queues r and waits for its outcome, for as long as the caller does.
+func (o *owner) ask(r *request) outcome {
+	if err := r.ctx.Err(); err != nil {
+		return outcome{err: o.gaveUp(err)}
+	}
+	if o.group.Leadership().Term == 0 {
+		return outcome{err: o.notLeader()}
+	}
+	if err := o.queue.push(r); err != nil {
+		return outcome{err: err}
+	}
+	select {
+	case out := <-r.done:
+		return out
+	case <-r.ctx.Done():
+	}
+	if r.take() {
+		return outcome{err: o.gaveUp(r.ctx.Err())}
+	}
+	select {
+	case out := <-r.done: // it came at the same moment
+		return out
+	default:
+		return outcome{err: quotaerr.Wrap(quotaerr.OutcomeUnknown, r.ctx.Err(),
+			"the deadline passed while the check was being committed: retry with the same decision id")}
+	}
+}
+
+// gaveUp is the answer to a caller whose deadline passed before its check was proposed: nothing was
+// consumed, and nothing will be.
+func (o *owner) gaveUp(cause error) error {
+	if o.stalled() {
+		return quotaerr.Wrap(quotaerr.NoQuorum, cause, "no majority of replicas answers: nothing was consumed")
+	}
+	return quotaerr.Wrap(quotaerr.Overloaded, cause, "the deadline passed before the check was proposed: nothing was consumed")
+}

@@ -1,0 +1,130 @@
+package storage
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var n1 = Identity{Cluster: "c1", Node: "n1"}
+
+func mustClaim(t *testing.T, dir string, id Identity) *Claimed {
+	t.Helper()
+	c, err := Claim(dir, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// mustTree is the name and content of every file below dir.
+func mustTree(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	tree := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		tree[path] = string(data)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tree
+}
+
+// A directory is claimed by its first node, and by that node again after a release.
+func TestClaimTwice(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	if err := mustClaim(t, dir, n1).Release(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(filepath.Join(dir, "identity.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"version":1,"cluster":"c1","node":"n1"}` + "\n"
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Error(diff)
+	}
+	if err := mustClaim(t, dir, n1).Release(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A directory of another cluster, another node or another kind is refused in one line that names what
+// was found, and not one byte of it changes.
+func TestClaimForeign(t *testing.T) {
+	for name, tc := range map[string]struct {
+		files map[string]string
+		want  []string
+	}{
+		"cluster": {map[string]string{"identity.json": `{"version":1,"cluster":"c2","node":"n1"}`},
+			[]string{`node "n1" of cluster "c2"`, `node "n1" of cluster "c1"`}},
+		"node": {map[string]string{"identity.json": `{"version":1,"cluster":"c1","node":"n2"}`},
+			[]string{`node "n2" of cluster "c1"`}},
+		"newer format": {map[string]string{"identity.json": `{"version":2,"cluster":"c1","node":"n1"}`},
+			[]string{"format 2"}},
+		"damaged":  {map[string]string{"identity.json": `{"vers`}, []string{"cannot be read"}},
+		"no data":  {map[string]string{"holiday.jpg": "x"}, []string{"holiday.jpg"}},
+		"too long": {map[string]string{"identity.json": strings.Repeat(" ", 5000)}, []string{"5000 bytes"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			for file, content := range tc.files {
+				if err := os.WriteFile(filepath.Join(dir, file), []byte(content), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := mustTree(t, dir)
+			_, err := Claim(dir, n1)
+			if err == nil {
+				t.Fatal("claimed")
+			}
+			if name != "too long" && !errors.Is(err, ErrForeign) {
+				t.Errorf("%v is not ErrForeign", err)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+					t.Errorf("message %q, want one line with %q", err, want)
+				}
+			}
+			if diff := cmp.Diff(before, mustTree(t, dir)); diff != "" {
+				t.Errorf("the directory changed: %s", diff)
+			}
+		})
+	}
+}
+
+// A second claim of a directory in use is refused with the directory's name.
+func TestClaimLocked(t *testing.T) {
+	dir := t.TempDir()
+	c := mustClaim(t, dir, n1)
+	_, err := Claim(dir, n1)
+	if !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), dir) {
+		t.Errorf("got %v, want ErrLocked with the directory", err)
+	}
+	if err := c.Release(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A first start that was cut short before the rename leaves a directory that can be claimed.
+func TestClaimAfterCrash(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"identity.json.tmp", "lock"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(`{"ver`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := mustClaim(t, dir, n1).Release(); err != nil {
+		t.Fatal(err)
+	}
+}

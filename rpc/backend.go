@@ -1,0 +1,98 @@
+package rpc
+
+import (
+	"context"
+	"time"
+
+	"github.com/quorate/quorate/fsm"
+)
+
+// Backend is the node behind the edge. All methods may be called at once. Errors are *quotaerr.Error;
+// anything else counts as internal.
+type Backend interface {
+	// Check has c decided by the partition of its principal if this node leads it, else it answers
+	// not_leader. A check whose context has ended is answered without being proposed; one that was
+	// proposed and whose fate is unknown gets outcome_unknown.
+	Check(ctx context.Context, c fsm.Check) (Answer, error)
+	// Peek is the same for a peek.
+	Peek(ctx context.Context, p fsm.Peek) (UsageAnswer, error)
+	// Leader tells at once who leads the partition of principal, as far as this node knows.
+	Leader(principal string) Leadership
+	// ReplayHorizon is the replay horizon in force for apiClass; 0 when not known, and then no check
+	// is retried here after an unknown outcome.
+	ReplayHorizon(apiClass string) time.Duration
+	// Members lists the cluster's nodes, this one among them.
+	Members() []Member
+	// Replicas tells how this node's replicas stand.
+	Replicas(ctx context.Context) ([]Replica, error)
+	// ReportPace hears that a follower saw partition time outrun its own clock.
+	ReportPace(ctx context.Context, p Pace) error
+}
+
+// Answer is a decision with its deadlines translated from partition time into real waits.
+type Answer struct {
+	fsm.Decision
+	// RetryAfterNanos is the real wait until RetryAt, at least 0; only with ReasonQuotaExhausted.
+	RetryAfterNanos int64
+	// ResetAfterNanos has, for each of Limits, the real wait until its oldest admission expires; 0
+	// when it has none.
+	ResetAfterNanos []int64
+}
+
+// UsageAnswer is a usage with its deadlines translated in the same way.
+type UsageAnswer struct {
+	fsm.Usage
+	ResetAfterNanos []int64
+}
+
+// Leadership is who leads a principal's partition, as one node knows it.
+type Leadership struct {
+	// Node is the leader's id; empty while none is known.
+	Node string
+	// Local says that it is this node.
+	Local bool
+	// Epoch is the ownership epoch of the principal's slot; 0 while not known.
+	Epoch fsm.Epoch
+	// Changed is closed when this may no longer be so. nil: it has to be asked again.
+	Changed <-chan struct{}
+}
+
+// Member is one node of the cluster with its addresses, host:port.
+type Member struct {
+	ID, GRPC, HTTP, Raft string
+}
+
+// Role is what a replica does in its group.
+type Role uint8
+
+// The roles.
+const (
+	RoleUnknown Role = iota
+	RoleLeader
+	RoleFollower
+	RoleCandidate
+	RoleLearner
+)
+
+// Replica is one replica as its own node sees it.
+type Replica struct {
+	Partition     string
+	Role          Role
+	Leader        string // node id; empty while it knows none
+	Term          uint64
+	AppliedIndex  uint64
+	Digest        []byte // of the state at AppliedIndex
+	Members       []string
+	Ranges        []fsm.OwnedRange
+	Revision      fsm.Revision
+	PolicyVersion string
+}
+
+// Pace compares two spans between the same two entries, as a follower saw them.
+type Pace struct {
+	From           string // the reporting node
+	Partition      string
+	Term           uint64 // of the leadership that stamped the later entry
+	PartitionNanos int64
+	LocalNanos     int64
+}

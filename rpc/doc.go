@@ -1,0 +1,20 @@
+// Package rpc is a node's edge: the gRPC services of quorate.v1 and the HTTP API, forwarding to the
+// node that leads a principal's partition, and the translation of answers and errors.
+//
+// Guarantees:
+//   - It decides nothing. An answer is what the Backend, or the node that was forwarded to, decided;
+//     any outcome but a plain allow is rendered as not allowed.
+//   - A malformed request is answered invalid_argument before the Backend sees it.
+//   - A check is passed on at most once, with its decision id, the identity that the first node
+//     authenticated, and the caller's deadline.
+//   - After an attempt whose fate is unknown, only a decision settles the check, and no further
+//     attempt starts later than half the replay horizon after the first: the same id could be
+//     decided anew once its record has ended.
+//   - Without transport security it listens on loopback only.
+//   - Every queue, wait, message and connection count is bounded. No name that a caller chooses
+//     reaches a metric's label.
+//
+// The caller's duties: a Backend that honours contexts, and Shutdown before the Backend is closed.
+//
+// It does not authenticate by itself (see Authenticator), batch, or keep usage.
+package rpc

@@ -1,0 +1,96 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/auth"
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/quorate/quorate/quotaerr"
+	"github.com/quorate/quorate/rpc/errtable"
+)
+
+// interceptors run in this order: metrics, logging, auth, recovery. Errors are typed inside and become
+// statuses in the logging step, which therefore still sees the cause.
+func interceptors(m *metrics, log *slog.Logger, who Authenticator) grpc.ServerOption {
+	return grpc.ChainUnaryInterceptor(
+		countCalls(m),
+		logAndTranslate(log),
+		auth.UnaryServerInterceptor(authenticate(m, log, who)),
+		recovery.UnaryServerInterceptor(recovery.WithRecoveryHandlerContext(
+			func(ctx context.Context, p any) error { return caught(ctx, m, log, p) })),
+	)
+}
+
+func countCalls(m *metrics) grpc.UnaryServerInterceptor {
+	return func(
+		ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+	) (any, error) {
+		resp, err := next(ctx, req)
+		m.calls.WithLabelValues(info.FullMethod, status.Code(err).String()).Inc()
+		return resp, err
+	}
+}
+
+func logAndTranslate(log *slog.Logger) grpc.UnaryServerInterceptor {
+	return func(
+		ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+	) (any, error) {
+		start := time.Now()
+		resp, err := next(ctx, req)
+		if err == nil {
+			return resp, nil
+		}
+		logFailure(ctx, log, info.FullMethod, start, err)
+		return nil, errtable.ToStatus(ctx, err).Err()
+	}
+}
+
+// logFailure logs a defect loudly and what callers bring about only when asked for.
+func logFailure(ctx context.Context, log *slog.Logger, method string, start time.Time, err error) {
+	level := slog.LevelDebug
+	if quotaerr.ReasonOf(err) == quotaerr.Internal {
+		level = slog.LevelError
+	}
+	if log.Enabled(ctx, level) {
+		log.Log(ctx, level, "request failed", "method", method, "took", time.Since(start),
+			"reason", string(quotaerr.ReasonOf(err)), "err", err)
+	}
+}
+
+func authenticate(m *metrics, log *slog.Logger, who Authenticator) auth.AuthFunc {
+	return func(ctx context.Context) (_ context.Context, err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				err = caught(ctx, m, log, p)
+			}
+		}()
+		id, err := who(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if id.Name == "" {
+			return nil, quotaerr.New(quotaerr.Unauthenticated, "the connection proves no identity")
+		}
+		return withIdentity(ctx, id), nil
+	}
+}
+
+// caught turns a panic into an error that reads as a defect and never as an answer.
+func caught(ctx context.Context, m *metrics, log *slog.Logger, p any) error {
+	m.panics.Inc()
+	log.ErrorContext(ctx, "panic while serving a request", "panic", p, "stack", string(debug.Stack()))
+	return quotaerr.Wrap(quotaerr.Internal, fmt.Errorf("panic: %v", p), "")
+}
+
+// refuseUnknown answers calls of services and methods that do not exist.
+func refuseUnknown(any, grpc.ServerStream) error {
+	return status.Error(codes.Unimplemented, "this node serves no such method; check the client's version")
+}

@@ -1,0 +1,76 @@
+package rpc
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
+	"github.com/quorate/quorate/quotaerr"
+)
+
+// metrics are the edge's own. Label values come from closed sets.
+type metrics struct {
+	registry  *prometheus.Registry
+	decisions *prometheus.CounterVec
+	seconds   *prometheus.HistogramVec
+	forwards  *prometheus.CounterVec
+	inFlight  prometheus.Gauge
+	panics    prometheus.Counter
+	calls     *prometheus.CounterVec
+}
+
+func newMetrics() *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "quorate_decisions_total",
+			Help: "Answers to checks that callers sent to this node, by outcome and reason.",
+		}, []string{"outcome", "reason"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "quorate_check_duration_seconds",
+			Help:    "Time from a check's arrival at this node to its answer, by protocol.",
+			Buckets: prometheus.ExponentialBuckets(0.00025, 2, 16),
+		}, []string{"protocol"}),
+		forwards: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "quorate_forwards_total",
+			Help: "Attempts to pass a check or peek on to another node, by result.",
+		}, []string{"result"}),
+		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "quorate_checks_in_flight",
+			Help: "Checks and peeks that this node has not answered yet.",
+		}),
+		panics: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "quorate_panics_total",
+			Help: "Panics caught while serving a request. Any is a defect.",
+		}),
+		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "quorate_grpc_calls_total",
+			Help: "gRPC calls served, by method and code.",
+		}, []string{"method", "code"}),
+	}
+	m.registry.MustRegister(m.decisions, m.seconds, m.forwards, m.inFlight, m.panics, m.calls,
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// answered counts one answer to a check.
+func (m *metrics) answered(d *quoratev1.Decision, err error) {
+	if err != nil {
+		m.decisions.WithLabelValues("error", string(quotaerr.ReasonOf(err))).Inc()
+		return
+	}
+	m.decisions.WithLabelValues(outcomeName(d), d.GetReason()).Inc()
+}
+
+// outcomeName is the JSON name of an outcome. Everything but a plain allow reads as not allowed.
+func outcomeName(d *quoratev1.Decision) string {
+	switch d.GetOutcome() {
+	case quoratev1.Outcome_OUTCOME_ALLOWED:
+		return "allowed"
+	case quoratev1.Outcome_OUTCOME_DENIED:
+		return "denied"
+	default:
+		return "unspecified"
+	}
+}
