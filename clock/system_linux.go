@@ -39,7 +39,7 @@ func (system) Wall() Wall {
 	if err != nil || state == timeError || tx.Status&unix.STA_UNSYNC != 0 || tx.Maxerror <= 0 {
 		return w
 	}
-	w.ErrorNanos, w.Bounded = int64(tx.Maxerror)*1000, true
+	w.ErrorNanos, w.Bounded = int64(tx.Maxerror)*1000, true //nolint:unconvert // it is an int32 elsewhere
 	return w
 }
 

@@ -35,7 +35,8 @@ var ErrNotLeading = errors.New("clock: another leadership draws the stamps, or n
 // applied; the owner, while it leads, draws stamps from it. It is safe for concurrent use.
 //
 // Partition time is the anchor's time plus what has passed since by the slower of two of the machine's
-// clocks, slowed further by the drift bound. There is one anchor, replaced at each entry that the
+// clocks, slowed further by the drift bound. A clock that was slewed slow and then catches up does not
+// give back what it took, since partition time would run fast meanwhile. There is one anchor, replaced at each entry that the
 // present leadership did not stamp, and never the best of several: an older anchor may belong to a
 // faster timeline. The entries that the present leadership stamps do not replace it, or the time that
 // each takes to commit would be lost.
@@ -63,6 +64,8 @@ type Timeline struct {
 type anchor struct {
 	at   int64
 	read Reading
+	// behind is the most by which Mono was seen to have passed less than Raw since read.
+	behind int64
 }
 
 // NewTimeline makes the timeline of a replica that has applied nothing yet. maxDriftPPM is the most by
@@ -159,9 +162,14 @@ func (t *Timeline) WallBound() int64 {
 	return w.Nanos + max(w.ErrorNanos, minWallErrorNanos)
 }
 
-// at is the partition time of a reading.
+// at is the partition time of a reading. Between any two readings it gains no more than Raw does, and
+// since the anchor no more than Mono does. The plain smaller of the two spans would not do: it gains as
+// fast as Mono while Mono, slewed fast, makes up for what it lost before.
 func (t *Timeline) at(now Reading) int64 {
-	return t.anchor.at + t.slowed(min(now.Mono-t.anchor.read.Mono, now.Raw-t.anchor.read.Raw))
+	a := &t.anchor
+	mono, raw := now.Mono-a.read.Mono, now.Raw-a.read.Raw
+	a.behind = max(a.behind, raw-mono)
+	return a.at + t.slowed(raw-a.behind)
 }
 
 // slowed is a span of a clock that may be fast by the drift bound, as partition time: over the whole

@@ -90,7 +90,8 @@ func appendPeek(b []byte, p *Peek) []byte {
 func DecodeEntry(b []byte) (*Entry, error) {
 	d := &decoder{b: b}
 	if v := d.byte(); d.err == nil && v != entryVersion {
-		return nil, fmt.Errorf("entry of version %d: this program knows version %d, use the one that wrote it", v, entryVersion)
+		return nil, fmt.Errorf("entry of version %d: this program knows version %d, use the one that wrote it",
+			v, entryVersion)
 	}
 	e := &Entry{Kind: Kind(d.byte()), Term: d.uvarint(), Stamp: d.time(), WallBound: d.varint()}
 	switch e.Kind {

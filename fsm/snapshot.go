@@ -235,7 +235,8 @@ func Restore(r io.Reader) (*Machine, error) {
 		return nil, fmt.Errorf("snapshot: %w", err)
 	}
 	if magic != snapshotMagic {
-		return nil, fmt.Errorf("snapshot: it begins with %q: not a snapshot of this format, use the program that wrote it", magic[:])
+		return nil, fmt.Errorf(
+			"snapshot: it begins with %q: not a snapshot of this format, use the program that wrote it", magic[:])
 	}
 	m := New()
 	restore := restorer{m: m, r: r}

@@ -57,7 +57,8 @@ func (n *Node) open(ctx context.Context, version string, fatal func(error)) erro
 	}
 	n.wall = clock.NewWallWatch(source, n.logger)
 	self, _ := n.cfg.self()
-	if n.claim, err = storage.Claim(n.cfg.DataDir, storage.Identity{Cluster: n.cfg.ClusterID, Node: n.cfg.ID}); err != nil {
+	owner := storage.Identity{Cluster: n.cfg.ClusterID, Node: n.cfg.ID}
+	if n.claim, err = storage.Claim(n.cfg.DataDir, owner); err != nil {
 		return err
 	}
 	if n.listener, err = n.listenRaft(ctx, self.Raft); err != nil {

@@ -302,5 +302,6 @@ func (o *owner) gaveUp(cause error) error {
 	if o.stalled() {
 		return quotaerr.Wrap(quotaerr.NoQuorum, cause, "no majority of replicas answers: nothing was consumed")
 	}
-	return quotaerr.Wrap(quotaerr.Overloaded, cause, "the deadline passed before the check was proposed: nothing was consumed")
+	return quotaerr.Wrap(quotaerr.Overloaded, cause,
+		"the deadline passed before the check was proposed: nothing was consumed")
 }

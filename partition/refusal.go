@@ -19,11 +19,14 @@ func refusal(r fsm.Reason, detail string, epoch fsm.Epoch, revision fsm.Revision
 	case fsm.ReasonCapacity:
 		return quotaerr.New(quotaerr.Capacity, "%s: back off", detail)
 	case fsm.ReasonPolicyStale:
-		return quotaerr.New(quotaerr.PolicyStale, "the partition is at policy revision %d: refresh, then retry with the same decision id", revision)
+		return quotaerr.New(quotaerr.PolicyStale,
+			"the partition is at policy revision %d: refresh, then retry with the same decision id", revision)
 	case fsm.ReasonPolicyBehind:
-		return quotaerr.New(quotaerr.PolicyBehind, "the partition is at policy revision %d: wait, then retry with the same decision id", revision)
+		return quotaerr.New(quotaerr.PolicyBehind,
+			"the partition is at policy revision %d: wait, then retry with the same decision id", revision)
 	case fsm.ReasonWrongEpoch:
-		e := quotaerr.New(quotaerr.WrongEpoch, "the principal's slot is not owned here under this epoch: re-route, with the same decision id")
+		e := quotaerr.New(quotaerr.WrongEpoch,
+			"the principal's slot is not owned here under this epoch: re-route, with the same decision id")
 		e.Epoch = uint64(epoch)
 		return e
 	case fsm.ReasonFrozen:

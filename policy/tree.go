@@ -155,7 +155,6 @@ func readYAML(src []byte, problems *collector) *tree {
 	}
 	c := yamlReader{problems: problems}
 	c.add(document.Content[0], 0)
-	document = nil // a large one need not stay while the next is read
 	another, err := nextDocument(decoder)
 	switch {
 	case errors.Is(err, io.EOF):

@@ -329,7 +329,8 @@ func (j *journey) wait(ctx, patience context.Context, changed <-chan struct{}) b
 		return true
 	case <-changed:
 		// A short rest all the same: a leadership that changes over and over must not be chased.
-		time.Sleep(minPause)
+		t.Reset(minPause)
+		<-t.C
 		return ctx.Err() == nil
 	case <-patience.Done():
 		return false

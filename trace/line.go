@@ -108,7 +108,7 @@ func parseObject(text []byte) (map[string]json.RawMessage, error) {
 }
 
 func notJSON(err error) error {
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}
 	return fmt.Errorf("the line is not JSON: %w", err)

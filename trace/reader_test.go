@@ -127,7 +127,7 @@ func TestReaderRefusesALineInDoubt(t *testing.T) {
 			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%.60s: error %v, want t.jsonl:2 and %q", c.line, err, c.want)
 		}
-		if _, again := r.Next(); again != err {
+		if _, again := r.Next(); !errors.Is(again, err) {
 			t.Errorf("%.60s: the reader went on: %v", c.line, again)
 		}
 	}

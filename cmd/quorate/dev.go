@@ -124,7 +124,8 @@ func (c *devCluster) startProcesses(_ context.Context, stderr io.Writer) (*devRu
 		}
 	}()
 	r.why = func() error {
-		return fmt.Errorf("node %s ended: %s; the last line of its log: %s", first.id, first.how(), lastLine(c.logOf(first.id)))
+		return fmt.Errorf("node %s ended: %s; the last line of its log: %s",
+			first.id, first.how(), lastLine(c.logOf(first.id)))
 	}
 	for _, ch := range cs.list {
 		r.pids = append(r.pids, ch.cmd.Process.Pid)
@@ -151,15 +152,12 @@ func (c *devCluster) startNodes(ctx context.Context, stderr io.Writer) (*devRunn
 	}
 	r := &devRunning{stop: stop}
 	for i, cfg := range c.nodes {
-		log, err := os.OpenFile(c.logs[i], os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+		log, err := os.OpenFile(c.logs[i], os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 		if err != nil {
 			return nil, errors.Join(err, stop())
 		}
 		logs = append(logs, log)
-		n, err := node.Start(ctx, cfg, readVersion().Version, newLogger(log, cfg.Log), func(err error) {
-			fmt.Fprintf(stderr, "quorate: node %s: %v\n", cfg.ID, err)
-			os.Exit(exitError)
-		})
+		n, err := node.Start(ctx, cfg, readVersion().Version, newLogger(log, cfg.Log), die)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("node %s: %w", cfg.ID, err), stop())
 		}
@@ -183,7 +181,7 @@ func lastLine(path string) string {
 	if err != nil {
 		return "(no log: " + err.Error() + ")"
 	}
-	defer f.Close()
+	defer f.Close() //nolint:errcheck // only read from
 	if info, err := f.Stat(); err == nil && info.Size() > most {
 		if _, err := f.Seek(-most, io.SeekEnd); err != nil {
 			return "(unreadable: " + err.Error() + ")"

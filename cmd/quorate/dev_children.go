@@ -46,11 +46,11 @@ func (c *children) add(id, configFile, logFile string) error {
 	if err != nil {
 		return err
 	}
-	log, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+	log, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	defer log.Close()
+	defer log.Close() //nolint:errcheck // the child has its own descriptor
 	cmd := exec.Command(exe, "server", "--config", configFile)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = childAttr()

@@ -68,7 +68,7 @@ func layDevCluster(dir string, f *devFlags, stderr io.Writer) (*devCluster, erro
 		if err != nil {
 			return nil, err
 		}
-		if err := os.WriteFile(file, src, 0o640); err != nil {
+		if err := os.WriteFile(file, src, 0o600); err != nil {
 			return nil, err
 		}
 		c.nodes, c.files = append(c.nodes, cfg), append(c.files, file)
@@ -87,7 +87,8 @@ func devRecordIn(dir string, f *devFlags, stderr io.Writer) (devRecord, error) {
 			return r, fmt.Errorf("%s: %w; it is not a directory of dev, or is damaged: use another", path, err)
 		}
 		if r.Nodes != f.nodes {
-			return r, fmt.Errorf("%s holds a cluster of %d nodes: start it with --nodes %d, or use another directory", dir, r.Nodes, r.Nodes)
+			return r, fmt.Errorf("%s holds a cluster of %d nodes: start it with --nodes %d, or use another directory",
+				dir, r.Nodes, r.Nodes)
 		}
 		if f.policy != "" {
 			fmt.Fprintf(stderr, "%s holds a cluster that has its policy already: --policy is not read\n", dir)
@@ -109,7 +110,7 @@ func devRecordIn(dir string, f *devFlags, stderr io.Writer) (devRecord, error) {
 	if _, err := policy.Parse(f.policy, text); err != nil {
 		return r, err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "policy.yaml"), text, 0o640); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "policy.yaml"), text, 0o600); err != nil {
 		return r, err
 	}
 	r = devRecord{ClusterID: uuid.NewString(), Nodes: f.nodes}
@@ -117,7 +118,7 @@ func devRecordIn(dir string, f *devFlags, stderr io.Writer) (devRecord, error) {
 	if err != nil {
 		return r, err
 	}
-	return r, os.WriteFile(path, src, 0o640)
+	return r, os.WriteFile(path, src, 0o600)
 }
 
 func (c *devCluster) self(i int) node.Peer { return c.nodes[i].Nodes[i] }

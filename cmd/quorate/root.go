@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -19,8 +20,9 @@ const addrEnv = "QUORATE_ADDR"
 
 // options are the flags that all commands share.
 type options struct {
-	addr   string
-	output outputFormat
+	addr    string
+	timeout time.Duration
+	output  outputFormat
 }
 
 // addrs are the gRPC addresses of the cluster to talk to.
@@ -56,6 +58,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 func newRoot() *cobra.Command {
 	o := &options{output: outputTable}
 	root := newGroup("quorate", "Strict quotas for a fleet of API gateways",
+		newCheck(o),
+		newPeek(o),
+		newCluster(o),
 		newDev(o),
 		newServer(),
 		newVersion(o),
@@ -74,6 +79,7 @@ Exit status: 0 done or allowed, 1 error, 2 usage, 3 denied, 4 unavailable.`
 	flags := root.PersistentFlags()
 	flags.StringVar(&o.addr, "addr", "",
 		"gRPC addresses of the cluster, host:port[,…] (default $"+addrEnv+", else "+defaultAddrs+")")
+	flags.DurationVar(&o.timeout, "timeout", defaultTimeout, "how long to try to get an answer from the cluster")
 	flags.VarP(&o.output, "output", "o", "print as table, json or yaml")
 	// The only error is that the flag does not exist.
 	cobra.CheckErr(root.RegisterFlagCompletionFunc("output",

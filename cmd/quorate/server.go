@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -37,15 +36,17 @@ fields may be set by the environment as well (QUORATE_CLOCK__MAX_DRIFT_PPM for c
 
 // serve runs one node until ctx ends.
 func serve(ctx context.Context, cfg *node.Config, logger *slog.Logger) error {
-	n, err := node.Start(ctx, cfg, readVersion().Version, logger, func(err error) {
-		// A failed disk must stop the process before anything else is acknowledged.
-		fmt.Fprintf(os.Stderr, "quorate: %v\n", err)
-		os.Exit(exitError)
-	})
+	n, err := node.Start(ctx, cfg, readVersion().Version, logger, die)
 	if err != nil {
 		return err
 	}
 	return n.Run(ctx)
+}
+
+// die ends the process at once: after a failed write nothing more may be acknowledged, not even in the
+// time that an orderly stop takes.
+func die(err error) {
+	os.Exit(report(os.Stderr, err)) //nolint:forbidigo // see above
 }
 
 func newLogger(w io.Writer, cfg node.LogConfig) *slog.Logger {

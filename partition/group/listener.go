@@ -126,13 +126,13 @@ func (l *Listener) accept() {
 		}
 		if err != nil { // out of descriptors, as a rule: others must close some first
 			l.config.Logger.Error("a raft connection cannot be accepted", "error", err)
-			time.Sleep(delay)
+			<-time.After(delay)
 			continue
 		}
 		select {
 		case l.waiting <- struct{}{}:
 		default:
-			l.refuse(conn, refusalBusy, "too many connections are being opened at once")
+			_ = l.refuse(conn, refusalBusy, "too many connections are being opened at once")
 			_ = conn.Close()
 			continue
 		}

@@ -330,7 +330,8 @@ func TestMembership(t *testing.T) {
 	leader, learner := c[:3].leader(t), c[3]
 	must(t, leader.AddLearner(learner.self))
 	c.agree(t, 3)
-	if err := leader.Transfer(learner.self.ID); err == nil || !strings.Contains(err.Error(), "promote it first") {
+	err := leader.Transfer(learner.self.ID)
+	if err == nil || !strings.Contains(err.Error(), "promote it first") {
 		t.Errorf("transfer to a learner: %v", err)
 	}
 	must(t, leader.Promote(learner.self.ID))
@@ -455,7 +456,9 @@ func TestConfigProblems(t *testing.T) {
 		Group: "p7", Listener: l, Self: Member{ID: "b"}, Bootstrap: []Member{{ID: "c", Addr: "x:1"}},
 		Timing: Timing{Heartbeat: time.Second, Lease: 2 * time.Second},
 	})
-	for _, want := range []string{"Dir", "Applier", "Fatal", "another node", "Self.Addr", "Lease", "does not list"} {
+	for _, want := range []string{
+		"Dir", "Applier", "Fatal", "another node", "Self.Addr", "Lease", "does not list",
+	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not mention %q", err, want)
 		}

@@ -54,7 +54,7 @@ func (i *impostor) header() raft.RPCHeader {
 func (i *impostor) mustAppend(t *testing.T, term, prev, prevTerm, last, commit uint64) {
 	t.Helper()
 	request := &raft.AppendEntriesRequest{
-		RPCHeader: i.header(), Term: term, Leader: []byte(i.self.Addr),
+		RPCHeader: i.header(), Term: term,
 		PrevLogEntry: prev, PrevLogTerm: prevTerm, LeaderCommitIndex: commit,
 	}
 	for index := prev + 1; index <= last; index++ {
@@ -173,7 +173,7 @@ func TestNoHeartbeatFastPath(t *testing.T) {
 			go func() {
 				var response raft.AppendEntriesResponse
 				sent <- b.AppendEntries("a", raft.ServerAddress(al.Addr()),
-					&raft.AppendEntriesRequest{RPCHeader: b.header(), Term: 7, Leader: []byte(bl.Addr())}, &response)
+					&raft.AppendEntriesRequest{RPCHeader: b.header(), Term: 7}, &response)
 			}()
 			select {
 			case r := <-a.Consumer():

@@ -23,7 +23,7 @@ func (s *failStop) do(file, operation string, write func() error) error {
 		return err
 	}
 	watchdog := time.AfterFunc(s.bound, func() {
-		s.fail(fmt.Errorf("partition %s: %s on %s has taken longer than %v, the disk is stuck: "+
+		_ = s.fail(fmt.Errorf("partition %s: %s on %s has taken longer than %v, the disk is stuck: "+
 			"check the disk, then start the node again", s.partition, operation, file, s.bound))
 	})
 	err := write()

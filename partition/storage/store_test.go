@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/raft"
 	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 	"go.uber.org/goleak"
 )
 
@@ -272,7 +273,7 @@ func TestFailStopVote(t *testing.T) {
 	s := mustOpen(t, Config{Dir: t.TempDir(), Fatal: func(error) { fatal++ }})
 	must(t, s.stable.db.Close())
 	_ = s.Stable.SetUint64(keyVoteTerm, 9)
-	if err := s.Stable.Set(keyVoteCandidate, []byte("b")); !errors.Is(err, bbolt.ErrDatabaseNotOpen) {
+	if err := s.Stable.Set(keyVoteCandidate, []byte("b")); !errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
 		t.Errorf("got %v", err)
 	}
 	if fatal != 1 || s.Err() == nil {

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
+	"github.com/quorate/quorate/rpc/client"
+)
+
+func newCluster(o *options) *cobra.Command {
+	return newGroup("cluster", "Show the cluster", newClusterStatus(o))
+}
+
+func newClusterStatus(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Show nodes, partitions and who leads",
+		Args:  usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.withClient(cmd, func(ctx context.Context, c *client.Client) error {
+				s, err := c.ClusterStatus(ctx)
+				if err != nil {
+					return err
+				}
+				return o.printStatus(cmd, s)
+			})
+		},
+	}
+}
+
+// clusterView is a cluster's status as it is printed.
+type clusterView struct {
+	ClusterID  string          `json:"cluster_id"`
+	Nodes      []nodeView      `json:"nodes"`
+	Partitions []partitionView `json:"partitions"`
+}
+
+type nodeView struct {
+	ID        string `json:"id"`
+	GRPC      string `json:"grpc"`
+	HTTP      string `json:"http"`
+	Raft      string `json:"raft"`
+	Reachable bool   `json:"reachable"`
+	Version   string `json:"version"`
+}
+
+// partitionView is a partition as most of its replicas see it. applied_index and digest are the leader's.
+type partitionView struct {
+	ID             string        `json:"id"`
+	Leader         string        `json:"leader"`
+	Term           uint64        `json:"term"`
+	Replicas       []string      `json:"replicas"`
+	Ranges         []rangeView   `json:"ranges"`
+	PolicyRevision uint64        `json:"policy_revision"`
+	PolicyVersion  string        `json:"policy_version"`
+	AppliedIndex   uint64        `json:"applied_index"`
+	Digest         string        `json:"digest"`
+	ReplicaStates  []replicaView `json:"replica_states"`
+}
+
+type rangeView struct {
+	FirstSlot uint32 `json:"first_slot"`
+	LastSlot  uint32 `json:"last_slot"`
+	Epoch     uint64 `json:"epoch"`
+}
+
+type replicaView struct {
+	Node         string `json:"node"`
+	Role         string `json:"role"`
+	Reachable    bool   `json:"reachable"`
+	AppliedIndex uint64 `json:"applied_index"`
+	Digest       string `json:"digest"`
+}
+
+func viewOf(s *quoratev1.ClusterStatusResponse) clusterView {
+	v := clusterView{ClusterID: s.GetClusterId(), Nodes: []nodeView{}, Partitions: []partitionView{}}
+	for _, n := range s.GetNodes() {
+		v.Nodes = append(v.Nodes, nodeView{
+			n.GetId(), n.GetGrpc(), n.GetHttp(), n.GetRaft(), n.GetReachable(), n.GetVersion(),
+		})
+	}
+	for _, p := range s.GetPartitions() {
+		pv := partitionView{
+			ID: p.GetId(), Leader: p.GetLeader(), Term: p.GetTerm(), Replicas: p.GetReplicas(),
+			Ranges: []rangeView{}, PolicyRevision: p.GetPolicyRevision(), PolicyVersion: p.GetPolicyVersion(),
+			AppliedIndex: p.GetAppliedIndex(), Digest: p.GetDigest(), ReplicaStates: []replicaView{},
+		}
+		for _, r := range p.GetRanges() {
+			pv.Ranges = append(pv.Ranges, rangeView{r.GetFirstSlot(), r.GetLastSlot(), r.GetEpoch()})
+		}
+		for _, r := range p.GetReplicaStates() {
+			role := strings.ToLower(strings.TrimPrefix(r.GetRole().String(), "ROLE_"))
+			pv.ReplicaStates = append(pv.ReplicaStates, replicaView{
+				r.GetNode(), role, r.GetReachable(), r.GetAppliedIndex(), r.GetDigest(),
+			})
+		}
+		v.Partitions = append(v.Partitions, pv)
+	}
+	return v
+}
+
+func (o *options) printStatus(cmd *cobra.Command, s *quoratev1.ClusterStatusResponse) error {
+	v, w := viewOf(s), cmd.OutOrStdout()
+	err := o.output.print(w, v, func(t table.Writer) {
+		t.AppendHeader(table.Row{"node", "grpc", "http", "raft", "reachable", "version"})
+		for _, n := range v.Nodes {
+			t.AppendRow(table.Row{n.ID, n.GRPC, n.HTTP, n.Raft, n.Reachable, dash(n.Version)})
+		}
+	})
+	if err != nil || o.output != outputTable {
+		return err
+	}
+	if _, err := fmt.Fprintln(w); err != nil {
+		return err
+	}
+	return o.output.print(w, nil, func(t table.Writer) {
+		t.AppendHeader(table.Row{"partition", "slots", "policy", "replica", "role", "applied", "digest"})
+		for _, p := range v.Partitions {
+			for _, r := range p.ReplicaStates {
+				t.AppendRow(table.Row{
+					p.ID, slotsText(p.Ranges), fmt.Sprintf("%s (%d)", p.PolicyVersion, p.PolicyRevision),
+					r.Node, r.Role, r.AppliedIndex, dash(r.Digest),
+				})
+			}
+		}
+	})
+}
+
+// slotsText writes ranges of slots with their epochs.
+func slotsText(ranges []rangeView) string {
+	words := make([]string, len(ranges))
+	for i, r := range ranges {
+		words[i] = fmt.Sprintf("%d-%d@%d", r.FirstSlot, r.LastSlot, r.Epoch)
+	}
+	return dash(strings.Join(words, " "))
+}

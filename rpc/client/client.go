@@ -1,0 +1,121 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
+	"github.com/quorate/quorate/quotaerr"
+	"github.com/quorate/quorate/rpc/errtable"
+)
+
+const (
+	// attemptTimeout bounds one attempt, so that a node which hangs does not take the whole time.
+	attemptTimeout = 3 * time.Second
+	// pause is between two rounds through the addresses, plus as much again at random.
+	pause = 100 * time.Millisecond
+)
+
+// Client asks the nodes of one cluster, the first address first.
+type Client struct {
+	conns []*grpc.ClientConn
+}
+
+// New makes a client of the nodes at addrs (host:port). It connects when it is used.
+func New(addrs []string) (*Client, error) {
+	if len(addrs) == 0 {
+		return nil, errors.New("no address: name at least one node")
+	}
+	c := &Client{}
+	for _, a := range addrs {
+		conn, err := grpc.NewClient("passthrough:///"+a,
+			grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithNoProxy(), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry())
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("address %s: %w", a, err), c.Close())
+		}
+		c.conns = append(c.conns, conn)
+	}
+	return c, nil
+}
+
+// Close ends the connections.
+func (c *Client) Close() error {
+	var errs []error
+	for _, conn := range c.conns {
+		errs = append(errs, conn.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// CheckAndConsume has one check decided.
+func (c *Client) CheckAndConsume(ctx context.Context, req *quoratev1.CheckRequest) (*quoratev1.Decision, error) {
+	return ask(ctx, c, func(ctx context.Context, conn *grpc.ClientConn) (*quoratev1.Decision, error) {
+		req.Attempt++
+		return quoratev1.NewQuotaClient(conn).CheckAndConsume(ctx, req)
+	})
+}
+
+// Peek tells usage and room.
+func (c *Client) Peek(ctx context.Context, req *quoratev1.PeekRequest) (*quoratev1.PeekResponse, error) {
+	return ask(ctx, c, func(ctx context.Context, conn *grpc.ClientConn) (*quoratev1.PeekResponse, error) {
+		return quoratev1.NewQuotaClient(conn).Peek(ctx, req)
+	})
+}
+
+// ClusterStatus tells how the cluster stands, as the first node that answers sees it.
+func (c *Client) ClusterStatus(ctx context.Context) (*quoratev1.ClusterStatusResponse, error) {
+	return ask(ctx, c, func(ctx context.Context, conn *grpc.ClientConn) (*quoratev1.ClusterStatusResponse, error) {
+		return quoratev1.NewAdminClient(conn).ClusterStatus(ctx, &quoratev1.ClusterStatusRequest{})
+	})
+}
+
+// ask makes attempts, one after another and never two at once, until one is definite or ctx ends.
+func ask[T any](
+	ctx context.Context, c *Client, attempt func(context.Context, *grpc.ClientConn) (T, error),
+) (T, error) {
+	var zero T
+	var last *quotaerr.Error
+	for round := 0; ; round++ {
+		for _, conn := range c.conns {
+			if ctx.Err() != nil {
+				return zero, finally(ctx, last)
+			}
+			once, cancel := context.WithTimeout(ctx, attemptTimeout)
+			out, err := attempt(once, conn)
+			cancel()
+			if err == nil {
+				return out, nil
+			}
+			e := errtable.FromStatus(err)
+			if !errtable.Lookup(e.Reason).Retryable() {
+				return zero, e
+			}
+			// Once an attempt's fate is unknown, a later refusal does not say that nothing was consumed.
+			if last == nil || last.Reason != quotaerr.OutcomeUnknown {
+				last = e
+			}
+		}
+		rest := time.NewTimer(pause + rand.N(pause))
+		select {
+		case <-ctx.Done():
+			rest.Stop()
+			return zero, finally(ctx, last)
+		case <-rest.C:
+		}
+	}
+}
+
+// finally is what is said when the time is up.
+func finally(ctx context.Context, last *quotaerr.Error) error {
+	if last == nil {
+		return quotaerr.Wrap(quotaerr.NoQuorum, ctx.Err(), "no time was left to ask")
+	}
+	return last
+}

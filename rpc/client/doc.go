@@ -1,0 +1,11 @@
+// Package client talks to a cluster from a command line: it knows several nodes' addresses and gets an
+// answer from whichever can give one.
+//
+// Guarantees: every attempt at a check carries the same decision id, so attempts do not add up, as long as
+// all of them fall within the class's replay horizon; a definite answer is never asked for twice; a failure
+// is a *quotaerr.Error.
+//
+// The caller's duties: set a deadline on the context, well within the replay horizon; Close the client.
+//
+// It is not the gateway's SDK: it keeps no map, no hints and no failure modes.
+package client
