@@ -63,6 +63,21 @@ func TestLeaseCountsSuspendedTimeBesideASlowClock(t *testing.T) {
 	}
 }
 
+// Shows that a raw clock that is slow beyond the bound does not keep a lease while CLOCK_BOOTTIME is
+// right: the larger of the two counts.
+func TestLeaseRunsOnTheLargerClock(t *testing.T) {
+	var f clock.Fake
+	f.Rates(0, -500_000)
+	lease, err := clock.GrantLease(f.Read(), 20*second, clock.DefaultMaxDriftPPM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Advance(20 * second)
+	if lease.Valid(f.Read()) {
+		t.Fatal("the lease outlived its 20 s")
+	}
+}
+
 // Shows what remains of a lease on true clocks: its length less the drift bound, falling to 0 and no
 // further.
 func TestLeaseRemaining(t *testing.T) {

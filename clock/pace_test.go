@@ -164,6 +164,19 @@ func TestPaceRenewsItsReference(t *testing.T) {
 	f.wantAlarm(t, at+3*second)
 }
 
+// Shows that entries which are applied while the replica is behind never become the reference, however
+// long it stays behind.
+func TestPaceTakesNoReferenceWhileBehind(t *testing.T) {
+	f := newFollower()
+	f.wantCalm(t, 0, true)
+	f.Advance(700 * second)
+	f.wantCalm(t, second, false)
+	f.Advance(700 * second)
+	f.wantCalm(t, 2*second, false)
+	f.wantCalm(t, 1400*second, true)
+	f.wantAlarm(t, 1402*second)
+}
+
 // Shows that a machine which was suspended does not take its leader for fast: the leader went on.
 func TestPaceAllowsASuspend(t *testing.T) {
 	f := newFollower()

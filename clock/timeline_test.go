@@ -154,6 +154,21 @@ func TestWinningAgainAnchorsAtTheLastOwnEntry(t *testing.T) {
 	}
 }
 
+// Shows that the own entries of an earlier leadership count no more once a foreign entry came after
+// them: the next leadership goes on from that one, and loses no time since.
+func TestForeignEntryEndsTheOwnOnes(t *testing.T) {
+	var f clock.Fake
+	tl := mustTimeline(t, &f)
+	tl.Lead(2)
+	tl.Applied(mustStamp(t, tl, 2), 2, 0)
+	tl.Resign()
+	f.Advance(10 * second)
+	tl.Applied(9*second, 3, 0)
+	f.Advance(5 * second)
+	tl.Lead(4)
+	wantStamp(t, tl, 4, 9*second+slowed(5*second))
+}
+
 // Shows that own entries which are applied only after the leadership ended replace the anchor, as
 // anybody's do.
 func TestOwnEntriesAfterResigningReplaceTheAnchor(t *testing.T) {

@@ -37,6 +37,7 @@ type owner struct {
 	birth    func() (*fsm.Birth, error)
 	logger   *slog.Logger
 	metrics  *metrics
+	interval time.Duration // tickInterval
 
 	slots    chan struct{} // one per entry in flight
 	waiters  sync.WaitGroup
@@ -52,13 +53,13 @@ type owner struct {
 func (o *owner) run(ctx context.Context) {
 	defer o.waiters.Wait()
 	defer o.queue.close(quotaerr.New(quotaerr.NotLeader, "this node is stopping: ask another"))
-	tick := time.NewTicker(tickInterval / 4)
+	tick := time.NewTicker(o.interval / 4)
 	defer tick.Stop()
 	for {
 		ready := o.lead()
-		var filled <-chan struct{}
-		if ready {
-			filled = o.queue.filled
+		filled := o.queue.filled
+		if !ready && o.group.Leadership().Term != 0 {
+			filled = nil // what waits is for when this node may stamp
 		}
 		select {
 		case <-ctx.Done():
@@ -70,7 +71,9 @@ func (o *owner) run(ctx context.Context) {
 				o.tick()
 			}
 		case <-filled:
-			o.commit(ctx)
+			if ready {
+				o.commit(ctx)
+			} // else it came just after the leadership ended, and lead answers it
 		}
 	}
 }
@@ -96,6 +99,7 @@ func (o *owner) lead() bool {
 	if o.term.Load() == 0 {
 		o.timeline.Lead(l.Term)
 		o.term.Store(l.Term)
+		o.queue.signal() // for what waited since before it was ready
 		o.logger.Info("leadership began", "term", l.Term)
 	}
 	return o.bear()
@@ -134,7 +138,7 @@ func (o *owner) born() (born bool) {
 // wantsTick reports whether time should be written into the log: there is something that time ends,
 // and no entry has carried it for a while.
 func (o *owner) wantsTick() bool {
-	if time.Since(o.proposed) < tickInterval || o.queue.len() > 0 || len(o.slots) > 0 {
+	if time.Since(o.proposed) < o.interval || o.queue.len() > 0 || len(o.slots) > 0 {
 		return false
 	}
 	idle := true

@@ -31,6 +31,8 @@ type Config struct {
 	Ahead   func(Ahead)
 	Metrics prometheus.Registerer
 	Logger  *slog.Logger
+
+	tickInterval time.Duration // 0 means the constant
 }
 
 // Ahead is what a follower saw of a leader whose partition time runs fast.
@@ -50,6 +52,7 @@ type Partition struct {
 	owner    *owner
 	metrics  *metrics
 
+	opened    chan struct{} // closed when all of the above is set: the group applies before
 	stop      context.CancelFunc
 	done      chan struct{}
 	steppedAt atomic.Int64 // when it last stepped down for its pace, nanoseconds of started
@@ -64,7 +67,7 @@ func Open(cfg Config) (*Partition, error) {
 	}
 	p := &Partition{
 		cfg: cfg, timeline: timeline, pace: clock.NewPace(cfg.Source, cfg.MaxDriftPPM),
-		done: make(chan struct{}), started: time.Now(),
+		opened: make(chan struct{}), done: make(chan struct{}), started: time.Now(),
 	}
 	p.replica = newReplica(timeline, p.observe, p.pace.Reset)
 	if p.group, err = cfg.Open(p.replica); err != nil {
@@ -75,8 +78,12 @@ func Open(cfg Config) (*Partition, error) {
 		birth: cfg.Birth, logger: cfg.Logger.With("partition", cfg.ID),
 		slots: make(chan struct{}, maxInFlight), started: time.Now(), roles: newRoles(),
 	}
+	if p.owner.interval = cfg.tickInterval; p.owner.interval == 0 {
+		p.owner.interval = tickInterval
+	}
 	p.metrics = newMetrics(cfg.Metrics, p)
 	p.owner.metrics = p.metrics
+	close(p.opened)
 	ctx, cancel := context.WithCancel(context.Background())
 	p.stop = cancel
 	go func() {
@@ -226,6 +233,11 @@ func (p *Partition) StepDown(term uint64) error {
 // observe checks an applied entry's time against this machine's clock. It is called by the group's
 // applying goroutine only.
 func (p *Partition) observe(at fsm.Time, term uint64, live bool) {
+	select {
+	case <-p.opened:
+	default:
+		return // what is applied while the group is opened is what was on the disk
+	}
 	if l := p.owner.term.Load(); l != 0 && l == term {
 		p.pace.Reset() // its own stamps come from its own clock
 		return

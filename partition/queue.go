@@ -55,19 +55,22 @@ func (r *request) size() int {
 // take claims the request; it is false when the other side was first.
 func (r *request) take() bool { return r.taken.CompareAndSwap(false, true) }
 
+// share is what waits of one gateway.
+type share struct{ requests, numBytes int }
+
 // queue holds what waits to be proposed, in order of arrival.
 type queue struct {
 	mu       sync.Mutex // guards the fields below
 	requests []*request
 	numBytes int
-	per      map[string]int // by gateway
+	per      map[string]share // by gateway
 	closed   bool
 
 	filled chan struct{} // holds a signal while there may be something to take
 }
 
 func newQueue() *queue {
-	return &queue{per: map[string]int{}, filled: make(chan struct{}, 1)}
+	return &queue{per: map[string]share{}, filled: make(chan struct{}, 1)}
 }
 
 // push adds r, or says which bound it would pass.
@@ -75,17 +78,18 @@ func (q *queue) push(r *request) error {
 	r.numBytes = r.size()
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	s := q.per[r.gateway]
 	switch {
 	case q.closed:
 		return quotaerr.New(quotaerr.NotLeader, "this node is stopping: ask another")
 	case len(q.requests) >= maxQueued || q.numBytes+r.numBytes > maxQueuedBytes:
 		return quotaerr.New(quotaerr.Overloaded, "the owner's queue is full: back off")
-	case q.per[r.gateway] >= maxQueued/2:
+	case s.requests >= maxQueued/2 || s.numBytes+r.numBytes > maxQueuedBytes/2:
 		return quotaerr.New(quotaerr.Overloaded, "this gateway's share of the owner's queue is full: back off")
 	}
 	q.requests = append(q.requests, r)
 	q.numBytes += r.numBytes
-	q.per[r.gateway]++
+	q.per[r.gateway] = share{s.requests + 1, s.numBytes + r.numBytes}
 	q.signal()
 	return nil
 }
@@ -101,7 +105,8 @@ func (q *queue) pop() (batch []*request) {
 			break
 		}
 		n++
-		if r.take() {
+		// One whose deadline has passed is left to its caller, who may not have noticed yet.
+		if r.ctx.Err() == nil && r.take() {
 			batch = append(batch, r)
 			numBytes += r.numBytes
 		}
@@ -117,7 +122,10 @@ func (q *queue) pop() (batch []*request) {
 func (q *queue) remove(n int) {
 	for _, r := range q.requests[:n] {
 		q.numBytes -= r.numBytes
-		if q.per[r.gateway]--; q.per[r.gateway] == 0 {
+		s := q.per[r.gateway]
+		s = share{s.requests - 1, s.numBytes - r.numBytes}
+		q.per[r.gateway] = s
+		if s.requests == 0 {
 			delete(q.per, r.gateway)
 		}
 	}
