@@ -36,10 +36,11 @@ var ErrNotLeading = errors.New("clock: another leadership draws the stamps, or n
 //
 // Partition time is the anchor's time plus what has passed since by the slower of two of the machine's
 // clocks, slowed further by the drift bound. A clock that was slewed slow and then catches up does not
-// give back what it took, since partition time would run fast meanwhile. There is one anchor, replaced at each entry that the
-// present leadership did not stamp, and never the best of several: an older anchor may belong to a
-// faster timeline. The entries that the present leadership stamps do not replace it, or the time that
-// each takes to commit would be lost.
+// give back what it took, since partition time would run fast meanwhile.
+//
+// There is one anchor, replaced at each entry that the present leadership did not stamp, and never the
+// best of several: an older anchor may belong to a faster timeline. The entries that the present
+// leadership stamps do not replace it, or the time that each takes to commit would be lost.
 type Timeline struct {
 	source Source
 	ppm    int64

@@ -64,7 +64,7 @@ func TestWallWatchRuns(t *testing.T) {
 		ended := make(chan struct{})
 		go func() { w.Run(ctx); close(ended) }()
 		f.StepWall(-10 * second)
-		time.Sleep(6 * time.Second) // of the bubble's clock
+		time.Sleep(6 * time.Second) //nolint:forbidigo // of the bubble's clock
 		synctest.Wait()
 		if w.Jumps() != 1 {
 			t.Errorf("%d jumps after one interval, want 1", w.Jumps())
