@@ -23,7 +23,8 @@ import (
 
 // Config is the configuration of one node: what `quorate server --config` reads. Each field may be set
 // by the environment too: QUORATE_ and the path in capitals, with two underscores between the parts,
-// as in QUORATE_CLOCK__MAX_DRIFT_PPM. The environment wins over the file.
+// as in QUORATE_CLOCK__MAX_DRIFT_PPM. The environment wins over the file; names in it that are no field
+// are not read.
 type Config struct {
 	// ClusterID names the cluster, a UUID made once when the cluster is made. A node talks to no node
 	// and opens no directory of another cluster. Required.
@@ -209,7 +210,7 @@ func (c *Config) YAML() ([]byte, error) {
 // envPrefix begins the environment's names of fields.
 const envPrefix = "QUORATE_"
 
-// LoadConfig reads a configuration file and the environment. Unknown keys are errors. A relative
+// LoadConfig reads a configuration file and the environment. Unknown keys of the file are errors. A relative
 // data_dir or policy_file is taken from the file's folder.
 func LoadConfig(path string, environ []string) (*Config, error) {
 	src, err := os.ReadFile(path)
@@ -220,15 +221,21 @@ func LoadConfig(path string, environ []string) (*Config, error) {
 	if err := k.Load(rawbytes.Provider(src), yaml.Parser()); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+	known := koanf.New(".")
+	if err := known.Load(structs.Provider(Config{}, "koanf"), nil); err != nil {
+		return nil, err
+	}
 	fromEnv := env.Provider(".", env.Opt{
 		Prefix:      envPrefix,
 		EnvironFunc: func() []string { return environ },
 		TransformFunc: func(name, value string) (string, any) {
-			if name == envPrefix+"ADDR" { // the client commands' own
+			name = strings.ToLower(strings.TrimPrefix(name, envPrefix))
+			name = strings.ReplaceAll(name, "__", ".")
+			// Others set such names too: Kubernetes makes QUORATE_SERVICE_HOST of a service's name.
+			if !known.Exists(name) {
 				return "", nil
 			}
-			name = strings.ToLower(strings.TrimPrefix(name, envPrefix))
-			return strings.ReplaceAll(name, "__", "."), value
+			return name, value
 		},
 	})
 	if err := k.Load(fromEnv, nil); err != nil {

@@ -1,0 +1,113 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const goodConfig = `
+cluster_id: 6f1c1a52-7a8e-4f0e-9a53-0d4d8f2f8f11
+node_id: n1
+data_dir: data
+policy_file: policy.yaml
+nodes:
+  - {id: n0, grpc: 127.0.0.1:1, http: 127.0.0.1:2, raft: 127.0.0.1:3, gossip: 127.0.0.1:4}
+  - {id: n1, grpc: 127.0.0.1:5, http: 127.0.0.1:6, raft: 127.0.0.1:7, gossip: 127.0.0.1:8}
+`
+
+func writeConfig(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "node.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Shows that a file with the required fields is enough, that relative paths are taken from its folder,
+// and that the environment wins over it, nested fields included.
+func TestLoadConfig(t *testing.T) {
+	path := writeConfig(t, goodConfig+"clock: {max_drift_ppm: 300}\n")
+	c, err := LoadConfig(path, []string{
+		"QUORATE_CLOCK__MAX_DRIFT_PPM=800", "QUORATE_LOG__LEVEL=debug", "QUORATE_ADDR=127.0.0.1:9", "HOME=/x",
+		"QUORATE_SERVICE_HOST=10.0.0.1", "QUORATE_PORT_7070_TCP=tcp://10.0.0.1:7070",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Clock.MaxDriftPPM != 800 || c.Log.Level != "debug" {
+		t.Errorf("drift %d, level %q: want those of the environment", c.Clock.MaxDriftPPM, c.Log.Level)
+	}
+	if want := filepath.Join(filepath.Dir(path), "data"); c.DataDir != want {
+		t.Errorf("data_dir %q, want %q", c.DataDir, want)
+	}
+	if c.Partition.ID != "p0" || c.Partition.MaxKeys != 5_000_000 || c.Raft.Log != "wal" ||
+		c.Clock.TrustWall != "never" {
+		t.Errorf("defaults: %+v", c)
+	}
+	if self, ok := c.self(); !ok || self.Raft != "127.0.0.1:7" {
+		t.Errorf("this node is %+v", self)
+	}
+}
+
+// Shows that a configuration that is written is read back as the same.
+func TestConfigIsReadBack(t *testing.T) {
+	c, err := LoadConfig(writeConfig(t, goodConfig), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := c.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := LoadConfig(writeConfig(t, string(text)), nil)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	if diff := cmp.Diff(c, again); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Shows that each kind of mistake is named, several at once, and that unknown names are mistakes.
+func TestConfigMistakes(t *testing.T) {
+	for _, tc := range []struct {
+		name, text string
+		env        []string
+		want       []string
+	}{
+		{"unknown key", goodConfig + "polcy_file: x\n", nil, []string{"polcy_file"}},
+		{"unknown nested key", goodConfig + "clock: {drift: 1}\n", nil, []string{"drift"}},
+		{"not YAML", "a: [", nil, []string{"node.yaml"}},
+		{"empty", "", nil, []string{"cluster_id", "data_dir", "node_id"}},
+		{"foreign node", strings.Replace(goodConfig, "node_id: n1", "node_id: n7", 1), nil, []string{"n7", "not among nodes"}},
+		{"bad values", goodConfig + `
+clock: {max_drift_ppm: -1, trust_wall: always}
+raft: {log: etcd, snapshot_log_mib: -3}
+partition: {id: "a/b", max_keys: -5}
+log: {level: loud, format: xml}
+`, nil, []string{"max_drift_ppm", "trust_wall", "raft.log", "snapshot_log_mib", "partition.id", "max_keys", "log.level", "log.format"}},
+		{"addresses", strings.ReplaceAll(goodConfig, "127.0.0.1:5", "127.0.0.1:1"), nil, []string{"nodes[1].grpc", "nodes[0].grpc"}},
+		{"no port", strings.ReplaceAll(goodConfig, "127.0.0.1:7", "localhost"), nil, []string{"nodes[1].raft", "host:port"}},
+		{"twice", strings.ReplaceAll(goodConfig, "id: n0,", "id: n1,"), nil, []string{"listed twice"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := LoadConfig(writeConfig(t, tc.text), tc.env)
+			if err == nil {
+				t.Fatal("it is taken")
+			}
+			for _, w := range tc.want {
+				if !strings.Contains(err.Error(), w) {
+					t.Errorf("%q does not name %q", err, w)
+				}
+			}
+		})
+	}
+	if _, err := LoadConfig(filepath.Join(t.TempDir(), "none.yaml"), nil); err == nil {
+		t.Error("a file that is not there is taken")
+	}
+}
