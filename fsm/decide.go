@@ -74,7 +74,6 @@ func (m *Machine) decide(c *Check) Decision {
 	case ReasonAllowed:
 		return m.allow(s, id, slot, c, charges)
 	case ReasonQuotaExhausted:
-		m.touch(s)
 		d.Recorded = m.recordDenial(s, id, slot, c, &d, settings.ReplayHorizonNanos)
 	}
 	return d
@@ -101,7 +100,7 @@ func (m *Machine) allow(s *shard, id recordID, slot Slot, c *Check, charges []ch
 	if !m.roomForKeys(p, charges) {
 		return m.refuse(ReasonCapacity, "the partition holds as many keys as it may")
 	}
-	m.touch(s)
+	m.keepPrincipal(s, c.Principal)
 	if p == nil {
 		p = &principal{name: c.Principal, slot: slot}
 	}

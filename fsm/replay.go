@@ -147,12 +147,14 @@ func (m *Machine) addRecord(s *shard, id recordID, rec record) {
 		// It has ended but was not swept yet; what is left of it on the agenda is stale.
 		m.forgetRecord(s, id, old)
 	}
+	m.keepRecord(s, id)
 	s.records[id] = rec
 	m.digest.add(m.hashRecord(id, rec))
 	m.remember(s, due{at: rec.ends, kind: dueRecord, id: id})
 }
 
 func (m *Machine) forgetRecord(s *shard, id recordID, rec record) {
+	m.keepRecord(s, id)
 	m.digest.sub(m.hashRecord(id, rec)) // while its text is still known
 	delete(s.records, id)
 	if rec.allowed {
@@ -177,6 +179,7 @@ func (m *Machine) unended(ends []Time) []Time {
 }
 
 func (m *Machine) setDenials(s *shard, of recordID, list denialList) {
+	m.keepDenials(s, of)
 	if old, ok := s.denials[of]; ok {
 		m.digest.sub(m.hashDenials(of, old))
 	}
@@ -185,6 +188,7 @@ func (m *Machine) setDenials(s *shard, of recordID, list denialList) {
 }
 
 func (m *Machine) endDenials(s *shard, of recordID) {
+	m.keepDenials(s, of)
 	list := s.denials[of]
 	m.digest.sub(m.hashDenials(of, list))
 	delete(s.denials, of)

@@ -183,7 +183,6 @@ func (m *Machine) sweep(limit int) {
 		if len(s.agenda) == 0 || s.agenda[0].at > m.now {
 			return
 		}
-		m.touch(s)
 		d := s.agenda.pop()
 		m.calendar.moved(s)
 		slot, ok := s.slotOf(&d)
@@ -226,6 +225,7 @@ func (m *Machine) end(s *shard, d *due) {
 }
 
 func (m *Machine) endKey(s *shard, k *key) {
+	m.keepPrincipal(s, k.owner.name)
 	m.trim(k)
 	if k.log.len() == 0 {
 		m.dropKey(s, k)

@@ -3,13 +3,10 @@ package fsm
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
 	"hash/crc32"
-	"io"
 	"maps"
 	"slices"
-
-	"github.com/quorate/quorate/policy"
+	"strings"
 )
 
 // A snapshot is a magic number with the format's version, then frames: the configuration, each policy
@@ -22,15 +19,24 @@ const maxFrameBytes = 1 << 30
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Snapshot is the state as of one entry, on its way out while later entries go on being applied: a
-// shard that an entry is about to change is encoded before the change.
+// Snapshot is the state as of one entry, on its way out while later entries go on being applied: what
+// an entry is about to change in a shard that is not written yet is kept as it was.
 type Snapshot struct {
 	m        *Machine
 	config   []byte
 	policies []*revision
 	digest   [16]byte
-	next     int               // frame
-	encoded  [numShards][]byte // shards that changed before their turn
+	next     int // frame
+	written  int // shards
+	before   [numShards]*before
+}
+
+// before is what has changed in a shard since the snapshot began, encoded as it was then; nil stands for
+// what was not there.
+type before struct {
+	principals map[string][]byte
+	records    map[recordID][]byte
+	denials    map[recordID][]byte
 }
 
 // BeginSnapshot captures the state. There can be one snapshot at a time, and it must be released. The
@@ -53,7 +59,7 @@ func (s *Snapshot) Release() {
 	if s.m.snapshot == s {
 		s.m.snapshot = nil
 	}
-	s.encoded = [numShards][]byte{}
+	s.before = [numShards]*before{}
 }
 
 // Next appends the next piece of the snapshot to b; more is false when it was the last. No entry may
@@ -68,21 +74,58 @@ func (s *Snapshot) Next(b []byte) (piece []byte, more bool) {
 		r := s.policies[i-1]
 		return appendFrame(b, r.policy.AppendBinary(binary.AppendUvarint(nil, uint64(r.number)))), true
 	case shard < numShards:
-		payload := s.encoded[shard]
-		if payload == nil {
-			payload = s.m.appendShard([]byte{}, s.m.shards[shard])
-		}
-		s.encoded[shard] = []byte{} // written: later changes are not ours
+		payload := s.m.appendShard(nil, s.m.shards[shard], s.before[shard])
+		s.written, s.before[shard] = shard+1, nil // later changes are not ours
 		return appendFrame(b, payload), true
 	default:
 		return appendFrame(b, s.digest[:]), false
 	}
 }
 
-// touch must be called before any change to a shard.
-func (m *Machine) touch(s *shard) {
-	if m.snapshot != nil && m.snapshot.encoded[s.index] == nil {
-		m.snapshot.encoded[s.index] = m.appendShard([]byte{}, s)
+// changing is what is kept of a shard that is about to change; nil when nothing has to be.
+func (m *Machine) changing(s *shard) *before {
+	if m.snapshot == nil || s.index < m.snapshot.written {
+		return nil
+	}
+	b := m.snapshot.before[s.index]
+	if b == nil {
+		b = &before{map[string][]byte{}, map[recordID][]byte{}, map[recordID][]byte{}}
+		m.snapshot.before[s.index] = b
+	}
+	return b
+}
+
+// keepPrincipal must be called before a principal's keys change, keepRecord before a record comes or
+// goes, keepDenials before a list of denials changes.
+func (m *Machine) keepPrincipal(s *shard, name string) {
+	if b := m.changing(s); b != nil {
+		p := s.principals[name]
+		keep(b.principals, name, p != nil, func() []byte { return appendPrincipal(nil, p) })
+	}
+}
+
+func (m *Machine) keepRecord(s *shard, id recordID) {
+	if b := m.changing(s); b != nil {
+		rec, ok := s.records[id]
+		keep(b.records, id, ok, func() []byte { return m.appendRecord(nil, id, rec) })
+	}
+}
+
+func (m *Machine) keepDenials(s *shard, of recordID) {
+	if b := m.changing(s); b != nil {
+		list, ok := s.denials[of]
+		keep(b.denials, of, ok, func() []byte { return appendDenials(nil, of, list) })
+	}
+}
+
+// keep notes how a thing was before its first change.
+func keep[K comparable](in map[K][]byte, id K, there bool, encode func() []byte) {
+	if _, known := in[id]; known {
+		return
+	}
+	in[id] = nil
+	if there {
+		in[id] = encode()
 	}
 }
 
@@ -159,33 +202,54 @@ func appendName(b []byte, nm *name) []byte {
 	return binary.AppendUvarint(b, uint64(nm.exact.number))
 }
 
-func (m *Machine) appendShard(b []byte, s *shard) []byte {
-	b = binary.AppendUvarint(b, uint64(len(s.principals)))
-	for _, n := range slices.Sorted(maps.Keys(s.principals)) {
-		p := s.principals[n]
-		b = appendString(b, p.name)
-		b = binary.AppendUvarint(b, uint64(len(p.keys)))
-		for _, k := range p.keys {
-			b = appendString(b, k.class.name)
-			b = binary.AppendVarint(b, int64(k.lookAt))
-			b = appendLog(b, &k.log)
+// appendShard encodes a shard as it was when was began to be kept; nil for as it is.
+func (m *Machine) appendShard(b []byte, s *shard, was *before) []byte {
+	if was == nil {
+		was = &before{}
+	}
+	b = appendAll(b, s.principals, was.principals, strings.Compare,
+		func(b []byte, _ string, p *principal) []byte { return appendPrincipal(b, p) })
+	compare := func(x, y recordID) int { return bytes.Compare(x[:], y[:]) }
+	b = appendAll(b, s.records, was.records, compare, m.appendRecord)
+	return appendAll(b, s.denials, was.denials, compare, appendDenials)
+}
+
+// appendAll encodes what is there, but as it was where that is known, in the order of the keys.
+func appendAll[K comparable, V any](
+	b []byte, now map[K]V, was map[K][]byte, compare func(x, y K) int, encode func([]byte, K, V) []byte,
+) []byte {
+	ids := make([]K, 0, len(now)+len(was))
+	for id := range now {
+		if _, changed := was[id]; !changed {
+			ids = append(ids, id)
 		}
 	}
-	b = binary.AppendUvarint(b, uint64(len(s.records)))
-	for _, id := range sortedIDs(s.records) {
-		b = m.appendRecord(b, id, s.records[id])
+	for id, old := range was {
+		if old != nil {
+			ids = append(ids, id)
+		}
 	}
-	b = binary.AppendUvarint(b, uint64(len(s.denials)))
-	for _, of := range sortedIDs(s.denials) {
-		b = appendDenials(b, of, s.denials[of])
+	slices.SortFunc(ids, compare)
+	b = binary.AppendUvarint(b, uint64(len(ids)))
+	for _, id := range ids {
+		if old := was[id]; old != nil {
+			b = append(b, old...)
+		} else {
+			b = encode(b, id, now[id])
+		}
 	}
 	return b
 }
 
-func sortedIDs[V any](of map[recordID]V) []recordID {
-	ids := slices.Collect(maps.Keys(of))
-	slices.SortFunc(ids, func(a, b recordID) int { return bytes.Compare(a[:], b[:]) })
-	return ids
+func appendPrincipal(b []byte, p *principal) []byte {
+	b = appendString(b, p.name)
+	b = binary.AppendUvarint(b, uint64(len(p.keys)))
+	for _, k := range p.keys {
+		b = appendString(b, k.class.name)
+		b = binary.AppendVarint(b, int64(k.lookAt))
+		b = appendLog(b, &k.log)
+	}
+	return b
 }
 
 func appendLog(b []byte, l *rolling) []byte {
@@ -225,239 +289,4 @@ func appendDenials(b []byte, of recordID, list denialList) []byte {
 		b = binary.AppendVarint(b, int64(t))
 	}
 	return b
-}
-
-// Restore reads a snapshot back. It checks each frame, and at the end the digest of the state that it
-// has built against the one that the snapshot was taken with.
-func Restore(r io.Reader) (*Machine, error) {
-	var magic [8]byte
-	if _, err := io.ReadFull(r, magic[:]); err != nil {
-		return nil, fmt.Errorf("snapshot: %w", err)
-	}
-	if magic != snapshotMagic {
-		return nil, fmt.Errorf(
-			"snapshot: it begins with %q: not a snapshot of this format, use the program that wrote it", magic[:])
-	}
-	m := New()
-	restore := restorer{m: m, r: r}
-	restore.config()
-	for i := 0; i < numShards && restore.err == nil; i++ {
-		restore.shard(m.shards[i])
-	}
-	want := restore.frame()
-	if restore.err == nil && len(want) != 16 {
-		restore.err = errCut
-	}
-	if restore.err != nil {
-		return nil, fmt.Errorf("snapshot: %w", restore.err)
-	}
-	m.calendar = newCalendar(m.shards)
-	m.shareKeys()
-	if got := m.Digest(); !bytes.Equal(got[:], want) {
-		return nil, fmt.Errorf("snapshot: its state has digest %x, it was taken with %x: it is damaged", got, want)
-	}
-	return m, nil
-}
-
-// restorer reads the frames of a snapshot into a machine. The first error stays.
-type restorer struct {
-	m   *Machine
-	r   io.Reader
-	err error
-}
-
-func (r *restorer) frame() []byte {
-	var head [8]byte
-	if r.err != nil {
-		return nil
-	}
-	if _, r.err = io.ReadFull(r.r, head[:]); r.err != nil {
-		return nil
-	}
-	n := binary.LittleEndian.Uint32(head[:4])
-	if n > maxFrameBytes {
-		r.err = fmt.Errorf("a frame of %d bytes: it is damaged", n)
-		return nil
-	}
-	var payload bytes.Buffer // grows with what is there, not with what the head claims
-	if _, r.err = io.CopyN(&payload, r.r, int64(n)); r.err != nil {
-		return nil
-	}
-	if crc32.Checksum(payload.Bytes(), castagnoli) != binary.LittleEndian.Uint32(head[4:]) {
-		r.err = fmt.Errorf("a frame with a wrong checksum: it is damaged")
-		return nil
-	}
-	return payload.Bytes()
-}
-
-// close notes the error of a finished frame.
-func (r *restorer) close(d *decoder) {
-	if err := d.end(); r.err == nil && err != nil {
-		r.err = err
-	}
-}
-
-func (r *restorer) config() {
-	m, d := r.m, &decoder{b: r.frame()}
-	m.now, m.wallBound = d.time(), d.varint()
-	policies := d.count()
-	m.cluster, m.partition, m.birth = d.string(), d.string(), d.time()
-	d.array(m.seed[:])
-	m.key0 = binary.LittleEndian.Uint64(m.seed[:8])
-	m.key1 = binary.LittleEndian.Uint64(m.seed[8:])
-	m.bounds = Bounds{MaxKeys: d.varint(), MaxReplayRecords: d.varint()}
-	m.owned, m.endedPlan = d.owned(), PlanID(d.uvarint())
-	current := Revision(d.uvarint())
-	var sum [32]byte
-	d.array(sum[:])
-	for range d.count() {
-		m.labels = append(m.labels, label{Revision(d.uvarint()), d.string(), d.time()})
-	}
-	for range d.count() {
-		c := m.classFor(d.string())
-		c.knownSince, c.removed, c.carried = d.time(), d.holds(), d.holds()
-	}
-	exact := map[*name]Revision{}
-	m.unlisted = d.name(exact)
-	exact[&m.unlisted] = exact[nil]
-	for range d.count() {
-		apiClass, nm := d.string(), d.name(exact)
-		m.names[apiClass] = &nm
-		exact[&nm] = exact[nil]
-	}
-	delete(exact, nil)
-	r.close(d)
-	revisions := r.policies(policies)
-	m.rev = revisions[current]
-	if r.err == nil && (m.rev == nil || m.rev.policy.Digest() != sum) {
-		r.err = fmt.Errorf("the policy of revision %d is missing: it is damaged", current)
-	}
-	for nm, number := range exact {
-		nm.exact = revisions[number]
-		if r.err == nil && number != 0 && nm.exact == nil {
-			r.err = fmt.Errorf("the policy of revision %d is missing: it is damaged", number)
-		}
-	}
-	if r.err == nil {
-		r.link()
-	}
-}
-
-// link derives what follows from the policy in force.
-func (r *restorer) link() {
-	m := r.m
-	for _, c := range m.classes {
-		if c.listed(m.rev.policy) {
-			c.windows = m.rev.policy.Windows(c.name)
-		}
-	}
-	for _, n := range append(m.rev.policy.ClassNames(), policy.DefaultClass) {
-		if m.classes[n] == nil || n != policy.DefaultClass && m.names[n] == nil {
-			r.err = fmt.Errorf("the history of class %q is missing: it is damaged", n)
-		}
-	}
-}
-
-func (r *restorer) policies(n int) map[Revision]*revision {
-	out := map[Revision]*revision{}
-	for i := 0; i < n && r.err == nil; i++ {
-		d := &decoder{b: r.frame()}
-		rev := &revision{Revision(d.uvarint()), d.policy()}
-		r.close(d)
-		out[rev.number] = rev
-	}
-	return out
-}
-
-func (d *decoder) holds() []hold {
-	var out []hold
-	for range d.count() {
-		out = append(out, hold{d.varint(), d.time()})
-	}
-	return out
-}
-
-// name reads a name, and leaves the number of its exact revision at exact[nil].
-func (d *decoder) name(exact map[*name]Revision) name {
-	nm := name{since: d.time(), settled: d.time()}
-	exact[nil] = Revision(d.uvarint())
-	return nm
-}
-
-func (r *restorer) shard(s *shard) {
-	d := &decoder{b: r.frame()}
-	for range d.count() {
-		r.principal(s, d)
-	}
-	for range d.count() {
-		r.record(s, d)
-	}
-	for range d.count() {
-		var of recordID
-		d.array(of[:])
-		list := denialList{slot: Slot(d.uvarint()), lookAt: d.time()}
-		for range d.count() {
-			list.ends = append(list.ends, d.time())
-		}
-		r.m.setDenials(s, of, list)
-		s.agenda.push(due{at: list.lookAt, kind: dueDenials, id: of})
-	}
-	r.close(d)
-}
-
-func (r *restorer) principal(s *shard, d *decoder) {
-	m := r.m
-	p := &principal{name: d.string()}
-	p.slot = m.SlotOf(p.name)
-	for range d.count() {
-		className, lookAt := d.string(), d.time()
-		c := m.classes[className]
-		if c == nil {
-			d.fail(fmt.Errorf("a key of class %q, which has no history", className))
-			return
-		}
-		k := &key{owner: p, class: c, lookAt: lookAt}
-		p.keys = append(p.keys, k)
-		d.log(&k.log)
-		c.keys++
-		m.keys++
-		m.digest.add(m.hashKey(k))
-		m.hashLog(k, m.digest.add)
-		s.agenda.push(due{at: lookAt, kind: dueKey, key: k})
-	}
-	s.principals[p.name] = p
-}
-
-func (d *decoder) log(l *rolling) {
-	var at Time
-	for range d.count() {
-		at += Time(d.uvarint())
-		l.append(at, d.uvarint())
-	}
-}
-
-func (r *restorer) record(s *shard, d *decoder) {
-	m := r.m
-	var id recordID
-	d.array(id[:])
-	rec := record{allowed: d.byte() == 1, slot: Slot(d.uvarint())}
-	var payload [8]byte
-	d.array(payload[:])
-	rec.payload = binary.LittleEndian.Uint64(payload[:])
-	rec.ends, rec.retryAt, rec.remaining = d.time(), d.time(), d.varint()
-	rec.revision = Revision(d.uvarint())
-	text := d.string()
-	if d.err != nil {
-		return
-	}
-	if rec.allowed {
-		rec.name = m.gateways.use(text)
-		m.allows++
-	} else {
-		rec.name = m.limitNames.use(text)
-		m.denials++
-	}
-	s.records[id] = rec
-	m.digest.add(m.hashRecord(id, rec))
-	s.agenda.push(due{at: rec.ends, kind: dueRecord, id: id})
 }
