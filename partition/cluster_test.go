@@ -110,14 +110,14 @@ type cluster struct {
 	dir         string
 	machines    []*machine
 	compaction  group.Compaction
-	tick        time.Duration
+	tick        time.Duration // an hour, so that nothing is written but what the test asks for
 	expectAhead bool
 }
 
 // newCluster starts three nodes whose clocks differ, as those of machines do, and stand still.
 func newCluster(t *testing.T, adjust func(*cluster)) *cluster {
 	t.Helper()
-	c := &cluster{t: t, dir: t.TempDir()}
+	c := &cluster{t: t, dir: t.TempDir(), tick: time.Hour}
 	if adjust != nil {
 		adjust(c)
 	}
@@ -150,9 +150,6 @@ func (c *cluster) mustOpen(m *machine) {
 	members := make([]group.Member, len(c.machines))
 	for i := range members {
 		members[i] = c.machines[i].self
-	}
-	if len(members) < 3 {
-		c.t.Fatal("a node is opened before the others are known")
 	}
 	p, err := Open(Config{
 		ID: "p0", NodeID: m.id, Source: m.clock, MaxDriftPPM: testDriftPPM, TrustWall: clock.TrustNever,
@@ -282,10 +279,13 @@ func (c *cluster) leader() (m *machine) {
 	return m
 }
 
-// advance lets true time pass on all machines: the leader's clock last, since partition time that comes
-// from it must not meet a follower whose clock the test has not moved yet.
+// advance lets true time pass on all machines, once all replicas that are up have applied what there
+// is: to a replica that applied an entry only after its clock jumped, no time would have passed since
+// that entry. The leader's clock is last, since partition time that comes from it must not meet a
+// follower whose clock the test has not moved yet.
 func (c *cluster) advance(d time.Duration) {
 	c.t.Helper()
+	c.agree(c.up())
 	leader := c.leader()
 	for _, m := range c.machines {
 		if m != leader {
@@ -295,8 +295,18 @@ func (c *cluster) advance(d time.Duration) {
 	leader.clock.Advance(int64(d))
 }
 
+// expire lets time pass until principal's usage of convert has ended. A minute need not do: a
+// leadership that begins counts no time that it cannot prove.
+func (c *cluster) expire(principal string) {
+	c.t.Helper()
+	eventually(c.t, "the usage of "+principal+" ends", func() bool {
+		c.advance(61 * time.Second)
+		return c.mustPeek(principal, "convert").Remaining == 3
+	})
+}
+
 // decide does what a gateway does: it asks whoever leads, with the same decision id, until it gets an
-// answer. firm is called with each answer's error on the way.
+// answer. unsure hears of each error on the way.
 func (c *cluster) decide(check fsm.Check, unsure func(error)) (Answer, error) {
 	var err error
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
@@ -363,4 +373,23 @@ func ids(prefix string, n int) []string {
 		out[i] = fmt.Sprintf("%s-%d", prefix, i)
 	}
 	return out
+}
+
+// other is a node that is up and not m.
+func (c *cluster) other(m *machine) *machine {
+	up := c.up()
+	return up[slices.IndexFunc(up, func(o *machine) bool { return o != m })]
+}
+
+// mustLead has m lead, and returns the term.
+func (c *cluster) mustLead(m *machine) uint64 {
+	c.t.Helper()
+	eventually(c.t, m.id+" leads", func() bool {
+		leader := c.leader()
+		if leader != m {
+			_ = leader.partition().group.Transfer(m.id) // it may have moved already; then it is asked again
+		}
+		return leader == m
+	})
+	return m.partition().group.Leadership().Term
 }

@@ -23,6 +23,7 @@ type script struct {
 	changed chan struct{}
 
 	mu      sync.Mutex // guards the fields below
+	closed  bool
 	lead    group.Leadership
 	leader  string
 	index   uint64
@@ -56,6 +57,11 @@ func (s *script) Propose(data []byte) group.Proposal {
 	p := &entryInFlight{data: data, entry: e, done: make(chan struct{})}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		p.err = group.ErrNotLeader
+		close(p.done)
+		return p
+	}
 	switch {
 	case len(data) > fsm.MaxEntryBytes:
 		s.t.Errorf("an entry of %d bytes", len(data))
@@ -168,10 +174,11 @@ func (s *script) AppliedIndex() uint64 {
 	return s.index
 }
 
-// Close gives what is in flight an unknown fate, as a group does.
+// Close gives what is in flight an unknown fate and refuses what comes, as a group does.
 func (s *script) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.closed, s.lead = true, group.Leadership{}
 	for _, e := range s.open {
 		e.err = group.ErrUnknown
 		close(e.done)

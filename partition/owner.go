@@ -303,7 +303,7 @@ func (o *owner) ask(r *request) outcome {
 // gaveUp is the answer to a caller whose deadline passed before its check was proposed: nothing was
 // consumed, and nothing will be.
 func (o *owner) gaveUp(cause error) error {
-	if o.stalled() {
+	if o.stalled() || !o.group.Leadership().Ready {
 		return quotaerr.Wrap(quotaerr.NoQuorum, cause, "no majority of replicas answers: nothing was consumed")
 	}
 	return quotaerr.Wrap(quotaerr.Overloaded, cause,

@@ -193,7 +193,7 @@ func (c *devCluster) explain(w io.Writer, nodes []devNode) error {
 		return err
 	}
 	var grpc, web []string
-	fmt.Fprintf(w, "Quorate: %d nodes are ready, files in %s\n\n", len(nodes), c.dir)
+	fmt.Fprintf(w, "Quorate is ready: %d node(s), files in %s\n\n", len(nodes), c.dir)
 	for _, n := range nodes {
 		fmt.Fprintf(w, "  %s  pid %d  gRPC %s  HTTP %s\n", n.ID, n.PID, n.GRPC, n.HTTP)
 		grpc, web = append(grpc, n.GRPC), append(web, n.HTTP)

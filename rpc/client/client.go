@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
@@ -87,9 +89,7 @@ func ask[T any](
 			if ctx.Err() != nil {
 				return zero, finally(ctx, last)
 			}
-			once, cancel := context.WithTimeout(ctx, attemptTimeout)
-			out, err := attempt(once, conn)
-			cancel()
+			out, err := once(ctx, conn, attempt)
 			if err == nil {
 				return out, nil
 			}
@@ -108,6 +108,42 @@ func ask[T any](
 			rest.Stop()
 			return zero, finally(ctx, last)
 		case <-rest.C:
+		}
+	}
+}
+
+// once makes one attempt at one node.
+func once[T any](
+	ctx context.Context, conn *grpc.ClientConn, attempt func(context.Context, *grpc.ClientConn) (T, error),
+) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	if err := reach(ctx, conn); err != nil {
+		var zero T
+		return zero, err
+	}
+	return attempt(ctx, conn)
+}
+
+// reach waits for a connection, so that a node that is not there is told from one that has the request.
+func reach(ctx context.Context, conn *grpc.ClientConn) error {
+	conn.ResetConnectBackoff()
+	for tried := false; ; {
+		state := conn.GetState()
+		switch {
+		case state == connectivity.Ready:
+			return nil
+		case state == connectivity.Idle:
+			conn.Connect()
+		case state == connectivity.TransientFailure && tried, state == connectivity.Shutdown:
+			return quotaerr.New(quotaerr.NoQuorum, "no node can be reached at %s: check --addr and that it runs",
+				strings.TrimPrefix(conn.Target(), "passthrough:///"))
+		case state == connectivity.Connecting:
+			tried = true
+		}
+		if !conn.WaitForStateChange(ctx, state) {
+			return quotaerr.Wrap(quotaerr.NoQuorum, ctx.Err(), "no node can be reached at %s in time",
+				strings.TrimPrefix(conn.Target(), "passthrough:///"))
 		}
 	}
 }

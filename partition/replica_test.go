@@ -1,0 +1,169 @@
+package partition
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/quorate/quorate/clock"
+	"github.com/quorate/quorate/fsm"
+)
+
+// mustReplica is a replica without a group.
+func mustReplica(t *testing.T) *Replica {
+	t.Helper()
+	line, err := clock.NewTimeline(&clock.Fake{}, testDriftPPM, clock.TrustNever)
+	must(t, err)
+	return newReplica(line, func(fsm.Time, uint64, bool) {}, func() {})
+}
+
+// entryAt is the entry of a log index: the birth first, then batches of checks of ever new principals.
+func entryAt(t *testing.T, index uint64) []byte {
+	t.Helper()
+	e := &fsm.Entry{Kind: fsm.KindBatch, Term: 1, Stamp: fsm.Time(index) * 1_000_000}
+	if index == 1 {
+		e.Kind, e.Birth = fsm.KindBirth, mustBirth(t, "seed")
+		return fsm.AppendEntry(nil, e)
+	}
+	for i := range 20 {
+		e.Checks = append(e.Checks, convert(fmt.Sprintf("p%d", (int(index)*7+i)%1000), fmt.Sprint(index, i)))
+	}
+	return fsm.AppendEntry(nil, e)
+}
+
+func applyUntil(t *testing.T, r *Replica, from, to uint64) {
+	t.Helper()
+	for i := from; i <= to; i++ {
+		r.Apply(i, 1, entryAt(t, i), true)
+	}
+}
+
+// An entry that cannot be decoded stops the process and names its place in the log.
+func TestUndecodableEntry(t *testing.T) {
+	for name, data := range map[string][]byte{
+		"empty": nil, "of a later version": {99, 1}, "cut": entryAt(t, 2)[:30], "of an unknown kind": {1, 77, 0, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := mustReplica(t)
+			applyUntil(t, r, 1, 1)
+			defer func() {
+				if text := fmt.Sprint(recover()); !strings.Contains(text, "log index 4711") {
+					t.Errorf("it panics with %q", text)
+				}
+				if _, ok := r.DigestAt(4711); ok {
+					t.Error("the entry counts as applied")
+				}
+			}()
+			r.Apply(4711, 1, data, true)
+		})
+	}
+}
+
+// between applies further entries between the pieces of a snapshot that is being written.
+type between struct {
+	bytes.Buffer
+	apply  func()
+	writes int
+}
+
+func (b *between) Write(p []byte) (int, error) {
+	b.writes++
+	b.apply()
+	return b.Buffer.Write(p)
+}
+
+// A snapshot holds the state as of the entry at which it was begun, whatever is applied while it is
+// written; a replica that restores it and applies the entries that follow has the state of the others.
+func TestSnapshotBesideApply(t *testing.T) {
+	r := mustReplica(t)
+	applyUntil(t, r, 1, 200)
+	want, ok := r.DigestAt(200)
+	s, err := r.Snapshot()
+	must(t, err)
+	next := uint64(201)
+	pieces := 0
+	to := &between{apply: func() {
+		if pieces++; pieces%32 == 1 { // there are hundreds
+			applyUntil(t, r, next, next+2)
+			next += 3
+		}
+	}}
+	n, err := s.WriteTo(to)
+	must(t, err)
+	s.Release()
+	if int(n) != to.Len() || to.writes < 3 || next == 201 {
+		t.Fatalf("%d bytes of %d were written in %d pieces", n, to.Len(), to.writes)
+	}
+
+	other, anew := mustReplica(t), 0
+	other.restored = func() { anew++ }
+	applyUntil(t, other, 1, 3) // it had something, which goes
+	must(t, other.Restore(bytes.NewReader(to.Bytes())))
+	got, known := other.DigestAt(200)
+	if !ok || !known || got != want || anew != 1 {
+		t.Fatalf("the restored state is %x (%v), want %x (%v); %d announcements", got, known, want, ok, anew)
+	}
+	if _, ok := other.DigestAt(3); ok {
+		t.Error("a digest of the old state is left")
+	}
+	applyUntil(t, other, 201, next-1)
+	want, _ = r.DigestAt(next - 1)
+	if got, _ := other.DigestAt(next - 1); got != want {
+		t.Errorf("after the same entries the state is %x, want %x", got, want)
+	}
+}
+
+// A snapshot of a replica before the birth is one too; a damaged or cut one is refused, and leaves the
+// state alone.
+func TestSnapshotEdges(t *testing.T) {
+	r := mustReplica(t)
+	s, err := r.Snapshot()
+	must(t, err)
+	var unborn bytes.Buffer
+	_, err = s.WriteTo(&unborn)
+	must(t, err)
+	s.Release()
+	must(t, r.Restore(bytes.NewReader(unborn.Bytes())))
+	applyUntil(t, r, 1, 50)
+	was, _ := r.DigestAt(50)
+
+	s, err = r.Snapshot()
+	must(t, err)
+	var whole bytes.Buffer
+	_, err = s.WriteTo(&whole)
+	must(t, err)
+	s.Release()
+	head := append([]byte(nil), whole.Bytes()...)
+	head[8] = 7
+	flipped := append([]byte(nil), whole.Bytes()...)
+	flipped[len(flipped)/2] ^= 1
+	for name, data := range map[string][]byte{
+		"empty": nil, "cut head": whole.Bytes()[:5], "damaged head": head,
+		"cut": whole.Bytes()[:whole.Len()-1], "flipped": flipped,
+	} {
+		if err := r.Restore(bytes.NewReader(data)); err == nil {
+			t.Errorf("%s: restored", name)
+		}
+		if d, ok := r.DigestAt(50); !ok || d != was {
+			t.Errorf("%s: the state changed", name)
+		}
+	}
+}
+
+// A snapshot whose file cannot be written ends with that error, and the next one can be begun.
+func TestSnapshotFails(t *testing.T) {
+	r := mustReplica(t)
+	applyUntil(t, r, 1, 50)
+	for range 2 {
+		s, err := r.Snapshot()
+		must(t, err)
+		reader, writer := io.Pipe()
+		must(t, reader.CloseWithError(io.ErrClosedPipe))
+		if _, err := s.WriteTo(writer); err != io.ErrClosedPipe {
+			t.Errorf("got %v", err)
+		}
+		s.Release()
+	}
+}
