@@ -103,6 +103,53 @@ func TestOnlyTheFirstLeadershipBridges(t *testing.T) {
 	}
 }
 
+// Shows that a bridge ends at the start: what the wall clock does afterwards moves nothing, although this
+// node has not led before, whether it follows a leader by then or applied nothing more. The time since
+// the start is that of the node's own clocks.
+func TestBridgeEndsAtTheStart(t *testing.T) {
+	f, tl := restarted(t, clock.TrustBounded, 1200*second, 1, true)
+	f.StepWall(3600 * second)
+	f.Advance(10 * second)
+	tl.Lead(4)
+	wantStamp(t, tl, 4, 50*second+slowed(195*second)+slowed(10*second))
+
+	for _, follow := range []func(*clock.Timeline, int64, int64){
+		func(tl *clock.Timeline, at, bound int64) { tl.Applied(at, 3, bound) }, (*clock.Timeline).Restored,
+	} {
+		f, tl = restarted(t, clock.TrustBounded, 1200*second, 1, true)
+		f.Advance(86400 * second)
+		follow(tl, 80_000*second, 87_605*second)
+		f.StepWall(3600 * second)
+		tl.Lead(4)
+		wantStamp(t, tl, 4, 80_000*second)
+	}
+}
+
+// Shows that an entry of after the start ends the bridge for good: a later leader's wall clock that was
+// put back, so that its bounds look like those of before the start, opens none again.
+func TestBridgeIsNotOpenedAgain(t *testing.T) {
+	f, tl := restarted(t, clock.TrustBounded, 1200*second, 1, true)
+	f.Advance(10 * second)
+	tl.Applied(60*second, 3, 1215*second)
+	tl.Applied(61*second, 3, 500*second)
+	tl.Lead(4)
+	wantStamp(t, tl, 4, 61*second)
+}
+
+// Shows that a clock which the kernel calls synchronised only after the start bridges nothing, and that a
+// bound that means nothing is none.
+func TestBridgeNeedsABoundAtTheStart(t *testing.T) {
+	f, tl := restarted(t, clock.TrustBounded, 1200*second, 1, false)
+	f.Synchronise(1, true)
+	tl.Lead(4)
+	wantStamp(t, tl, 4, 50*second)
+
+	_, tl = restarted(t, clock.TrustBounded, 1200*second, 1, true)
+	tl.Applied(50*second, 3, -1)
+	tl.Lead(4)
+	wantStamp(t, tl, 4, 50*second)
+}
+
 // Shows that a bridge never takes time away: where the node's own clock proves more since the entry
 // than the wall clocks do, its own clock counts.
 func TestBridgeNeverShortens(t *testing.T) {

@@ -21,8 +21,10 @@ const minWallErrorNanos = 5_000_000_000
 type TrustWall string
 
 // With TrustNever a start finds that no time has passed. With TrustBounded it finds what the wall
-// clocks prove; a virtual machine that was paused, so that its wall clock is behind while the kernel
-// calls it synchronised, can void that proof.
+// clocks prove: from the bound that the last entry carries to the wall clock at the start of the
+// process, which the kernel must call synchronised by then. A virtual machine that was paused while it
+// led, so that its wall clock was behind although its kernel called it synchronised, can void that
+// proof: its bounds are too early. What a wall clock does after the start moves nothing.
 const (
 	TrustNever   TrustWall = "never"
 	TrustBounded TrustWall = "bounded"
@@ -44,7 +46,6 @@ var ErrNotLeading = errors.New("clock: another leadership draws the stamps, or n
 type Timeline struct {
 	source Source
 	ppm    int64
-	trust  TrustWall
 
 	mu     sync.Mutex // guards the fields below
 	anchor anchor
@@ -55,9 +56,10 @@ type Timeline struct {
 	bound int64  // its wall bound
 	term  uint64 // of the present leadership; 0 none
 	drawn int64  // the last stamp of the present leadership
-	// bridge: nothing but what this start found has been applied, so wall clocks may tell how long it
-	// was down.
-	bridge bool
+	// started is the reading of the start, and earliest the earliest wall time that it can have been
+	// then; 0 when wall clocks are not to tell how long the partition was down, or not any more.
+	started  Reading
+	earliest int64
 }
 
 // anchor is an instant on both clocks: the partition time, and the reading taken after the entry that
@@ -69,8 +71,8 @@ type anchor struct {
 	behind int64
 }
 
-// NewTimeline makes the timeline of a replica that has applied nothing yet. maxDriftPPM is the most by
-// which a clock of the machine runs fast.
+// NewTimeline makes the timeline of a replica that has applied nothing yet, at the start of the process.
+// maxDriftPPM is the most by which a clock of the machine runs fast.
 func NewTimeline(source Source, maxDriftPPM int64, trust TrustWall) (*Timeline, error) {
 	if maxDriftPPM < 1 || maxDriftPPM > MaxMaxDriftPPM {
 		return nil, fmt.Errorf("clock: a drift bound of %d ppm: set it between 1 and %d", maxDriftPPM, MaxMaxDriftPPM)
@@ -78,10 +80,14 @@ func NewTimeline(source Source, maxDriftPPM int64, trust TrustWall) (*Timeline, 
 	if trust != TrustNever && trust != TrustBounded {
 		return nil, fmt.Errorf("clock: trust_wall %q: write never or bounded", trust)
 	}
-	return &Timeline{
-		source: source, ppm: maxDriftPPM, trust: trust,
-		anchor: anchor{read: source.Read()}, bridge: true,
-	}, nil
+	t := &Timeline{source: source, ppm: maxDriftPPM}
+	// The wall clock first: what it proves has passed by the reading.
+	if w := source.Wall(); trust == TrustBounded && w.Bounded {
+		t.earliest = max(0, w.Nanos-wallError(w))
+	}
+	t.started = source.Read()
+	t.anchor.read = t.started
+	return t, nil
 }
 
 // Applied notes that an entry has been applied: at is the partition time after it, term that of the
@@ -89,9 +95,9 @@ func NewTimeline(source Source, maxDriftPPM int64, trust TrustWall) (*Timeline, 
 func (t *Timeline) Applied(at int64, term uint64, wallBound int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.last, t.bound = at, wallBound
+	t.note(at, wallBound)
 	if t.term != 0 && term == t.term {
-		t.mine, t.bridge = term, false
+		t.mine = term
 		return
 	}
 	t.mine = 0
@@ -102,8 +108,18 @@ func (t *Timeline) Applied(at int64, term uint64, wallBound int64) {
 func (t *Timeline) Restored(at, wallBound int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.last, t.bound, t.mine = at, wallBound, 0
+	t.note(at, wallBound)
+	t.mine = 0
 	t.anchor = anchor{at: at, read: t.source.Read()}
+}
+
+// note keeps what the last entry carries. One that may have been stamped after the start ends the bridge
+// for good: the partition is not down.
+func (t *Timeline) note(at, wallBound int64) {
+	t.last, t.bound = at, wallBound
+	if wallBound >= t.earliest {
+		t.earliest = 0
+	}
 }
 
 // Lead begins a leadership. It must be called after an entry of its term has been applied. Nothing of an
@@ -111,27 +127,16 @@ func (t *Timeline) Restored(at, wallBound int64) {
 func (t *Timeline) Lead(term uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := t.source.Read()
 	if t.mine != 0 {
 		// Nothing but this node's own earlier entries was applied since it last led.
-		t.anchor, t.mine = anchor{at: t.last, read: now}, 0
+		t.anchor, t.mine = anchor{at: t.last, read: t.source.Read()}, 0
 	}
-	if t.bridge && t.trust == TrustBounded {
-		t.bridgeBy(t.source.Wall(), now)
+	if t.bound > 0 && t.bound < t.earliest {
+		// The last entry was stamped before this process started, at the latest at its bound; by the
+		// start at least this much had passed, and what came after it is for the clocks to tell.
+		t.anchor = anchor{at: later(t.last, t.slowed(t.earliest-t.bound)), read: t.started}
 	}
-	t.term, t.drawn, t.bridge = term, 0, false
-}
-
-// bridgeBy anchors at the partition time that must have come by now if the wall clocks are within their
-// bounds: from the latest that it can have been at the last entry to the earliest that it can be now.
-func (t *Timeline) bridgeBy(w Wall, now Reading) {
-	if t.bound == 0 || !w.Bounded {
-		return
-	}
-	passed := w.Nanos - max(w.ErrorNanos, minWallErrorNanos) - t.bound
-	if at := t.last + t.slowed(passed); at > t.at(now) {
-		t.anchor = anchor{at: at, read: now}
-	}
+	t.term, t.drawn, t.earliest = term, 0, 0
 }
 
 // Resign ends the present leadership.
@@ -154,14 +159,16 @@ func (t *Timeline) Stamp(term uint64) (int64, error) {
 }
 
 // WallBound is the latest wall time that it can be now, in nanoseconds since 1970; 0 when the kernel
-// gives no bound.
+// gives no bound. For an entry it is drawn after the stamp, so that the stamp is not later than it says.
 func (t *Timeline) WallBound() int64 {
 	w := t.source.Wall()
 	if !w.Bounded {
 		return 0
 	}
-	return w.Nanos + max(w.ErrorNanos, minWallErrorNanos)
+	return w.Nanos + wallError(w)
 }
+
+func wallError(w Wall) int64 { return max(w.ErrorNanos, minWallErrorNanos) }
 
 // at is the partition time of a reading. Between any two readings it gains no more than Raw does, and
 // since the anchor no more than Mono does. The plain smaller of the two spans would not do: it gains as
@@ -170,7 +177,7 @@ func (t *Timeline) at(now Reading) int64 {
 	a := &t.anchor
 	mono, raw := now.Mono-a.read.Mono, now.Raw-a.read.Raw
 	a.behind = max(a.behind, raw-mono)
-	return a.at + t.slowed(raw-a.behind)
+	return later(a.at, t.slowed(raw-a.behind))
 }
 
 // slowed is a span of a clock that may be fast by the drift bound, as partition time: over the whole
@@ -182,13 +189,27 @@ func (t *Timeline) slowed(span int64) int64 {
 	return mulDiv(span, million-t.ppm, million, false)
 }
 
-// RealWait is the real time, in nanoseconds and rounded up, in which partition time advances by nanos
-// on a clock that runs true.
+// RealWait is the real time, in nanoseconds and rounded up, in which partition time surely advances by
+// nanos: on clocks that are slow by no more than the drift bound, beside the slow-down by it. A clock that
+// the time service slews slow, or that stands still, may take longer.
 func (t *Timeline) RealWait(nanos int64) int64 {
 	if nanos <= 0 {
 		return 0
 	}
+	return t.stretched(t.stretched(nanos))
+}
+
+// stretched is the span of a clock that slowed takes for nanos.
+func (t *Timeline) stretched(nanos int64) int64 {
 	return mulDiv(nanos, million, million-t.ppm, true)
+}
+
+// later is at plus a span that is not negative; the largest number where it is more.
+func later(at, span int64) int64 {
+	if at > math.MaxInt64-span {
+		return math.MaxInt64
+	}
+	return at + span
 }
 
 // mulDiv is a*b/c for positive numbers, with 128 bits between; the largest number where it is more.

@@ -25,6 +25,7 @@ func TestStaleTerm(t *testing.T) {
 		c.Advance(int64(time.Minute))
 		out := start(t.Context(), p, convert("acme", "1"))
 		s.elect(group.Leadership{Term: 7, Ready: true}, "n1", true)
+		c.Advance(int64(10 * time.Second))
 		if e := s.commit(7); e.entry.Term != 5 || e.entry.Stamp == 0 {
 			t.Errorf("the entry was stamped %d in term %d", e.entry.Stamp, e.entry.Term)
 		}
@@ -36,8 +37,9 @@ func TestStaleTerm(t *testing.T) {
 			t.Errorf("DigestAt: %x, %v", d, ok)
 		}
 		again := start(t.Context(), p, convert("acme", "1"))
-		if e := s.commit(7); e.entry.Term != 7 {
-			t.Errorf("the next entry was stamped in term %d", e.entry.Term)
+		// The new leadership counts from its beginning, and the stale entry is no anchor.
+		if e := s.commit(7); e.entry.Term != 7 || e.entry.Stamp != was.Time+slowed(10*time.Second) {
+			t.Errorf("the next entry was stamped %d in term %d", e.entry.Stamp, e.entry.Term)
 		}
 		if a := <-again; a.err != nil || !a.answer.Allowed() || a.answer.Replayed || a.answer.Remaining != 2 {
 			t.Errorf("the retry: %+v", a)
@@ -92,6 +94,44 @@ func TestReady(t *testing.T) {
 		}
 		if took := time.Since(began); took != 0 {
 			t.Errorf("it took %v after the leadership was ready", took)
+		}
+	})
+}
+
+// slowed is how far partition time gets while d passes on a machine's clocks.
+func slowed(d time.Duration) fsm.Time { return fsm.Time(d / 1_000_000 * (1_000_000 - testDriftPPM)) }
+
+// An entry of a leadership that has ended, applied after its end, is the anchor like that of any other
+// node: what passes after it counts for the next leadership.
+func TestOwnEntryAfterTheEnd(t *testing.T) {
+	scripted(t, func(t *testing.T, p *Partition, s *script, c *clock.Fake) {
+		lead(t, p, s)
+		c.Advance(int64(time.Hour))
+		start(t.Context(), p, convert("acme", "1"))
+		s.elect(group.Leadership{}, "n2", true)
+		at := s.commit(5).entry.Stamp
+		c.Advance(int64(10 * time.Second))
+		s.elect(group.Leadership{Term: 7, Ready: true}, "n1", true)
+		start(t.Context(), p, convert("acme", "2"))
+		if e := s.commit(7); e.entry.Stamp != at+slowed(10*time.Second) {
+			t.Errorf("stamps %d and, 10 s later, %d", at, e.entry.Stamp)
+		}
+	})
+}
+
+// A check that is queued while nobody leads and found when a leadership has begun is decided once that
+// is ready, without another one to wake the owner.
+func TestQueuedAtTheBeginning(t *testing.T) {
+	scripted(t, func(t *testing.T, p *Partition, s *script, _ *clock.Fake) {
+		lead(t, p, s)
+		s.elect(group.Leadership{}, "", true)
+		s.elect(group.Leadership{Term: 9}, "n1", false)
+		r := mustPush(t, p, checkRequest(t.Context(), convert("acme", "1")))
+		synctest.Wait()
+		s.elect(group.Leadership{Term: 9, Ready: true}, "n1", true)
+		s.commit(9)
+		if out := <-r.done; out.err != nil || !out.decision.Allowed() {
+			t.Errorf("%+v", out)
 		}
 	})
 }

@@ -171,6 +171,7 @@ func TestDeadlineBeforeProposal(t *testing.T) {
 		if n := s.total(); n != before {
 			t.Errorf("%d entries were proposed for a caller who was gone", n-before)
 		}
+		time.Sleep(time.Hour) // in which nothing was asked, which is no silence of the majority
 		for i := range 2 {
 			start(t.Context(), p, convert("busy", fmt.Sprint(i)))
 		}
@@ -383,5 +384,6 @@ func TestClose(t *testing.T) {
 		}
 		mustReason(t, (<-queued).err, quotaerr.NotLeader)
 		mustReason(t, (<-start(t.Context(), p, convert("a", "4"))).err, quotaerr.NotLeader)
+		mustReason(t, p.owner.queue.push(checkRequest(t.Context(), convert("a", "5"))), quotaerr.NotLeader)
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/quorate/quorate/clock"
 	"github.com/quorate/quorate/fsm"
@@ -37,6 +38,44 @@ func applyUntil(t *testing.T, r *Replica, from, to uint64) {
 	t.Helper()
 	for i := from; i <= to; i++ {
 		r.Apply(i, 1, entryAt(t, i), true)
+	}
+}
+
+// A replica anchors its clock at each entry of others and at each snapshot: the time that a later
+// leadership of it counts is that since the last of them, and none from before an install.
+func TestAnchors(t *testing.T) {
+	c := &clock.Fake{}
+	line, err := clock.NewTimeline(c, testDriftPPM, clock.TrustNever)
+	must(t, err)
+	r := newReplica(line, func(fsm.Time, uint64, bool) {}, func() {})
+	stamp := func(term uint64) fsm.Time {
+		t.Helper()
+		line.Lead(term)
+		at, err := line.Stamp(term)
+		must(t, err)
+		line.Resign()
+		return fsm.Time(at)
+	}
+	c.Advance(int64(time.Hour))
+	applyUntil(t, r, 1, 100)
+	c.Advance(int64(10 * time.Second))
+	if got, want := stamp(2), 100*time.Millisecond; got != fsm.Time(want)+slowed(10*time.Second) {
+		t.Errorf("10 s after an entry of %v the stamp is %d", want, got)
+	}
+
+	other := mustReplica(t)
+	applyUntil(t, other, 1, 300)
+	s, err := other.Snapshot()
+	must(t, err)
+	var file bytes.Buffer
+	_, err = s.WriteTo(&file)
+	must(t, err)
+	s.Release()
+	c.Advance(int64(time.Hour))
+	must(t, r.Restore(&file))
+	c.Advance(int64(2 * time.Second))
+	if got, want := stamp(3), 300*time.Millisecond; got != fsm.Time(want)+slowed(2*time.Second) {
+		t.Errorf("2 s after a snapshot of %v the stamp is %d", want, got)
 	}
 }
 

@@ -126,7 +126,8 @@ func (s *Server) newGRPC(m *metrics) *grpc.Server {
 	g := grpc.NewServer(
 		interceptors(m, s.config.Logger, s.config.Authenticate),
 		grpc.UnknownServiceHandler(refuseUnknown),
-		grpc.MaxRecvMsgSize(maxMessageBytes),
+		grpc.ForceServerCodecV2(newStrictCodec()),
+		grpc.MaxRecvMsgSize(transportMessageBytes),
 		grpc.MaxSendMsgSize(maxMessageBytes),
 		grpc.MaxConcurrentStreams(maxConcurrentStreams),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
@@ -202,5 +203,8 @@ func (s *Server) Shutdown(ctx context.Context) {
 func (s *Server) stop() {
 	s.grpc.Stop()
 	_ = s.http.Close() // only ever errs for listeners that are closed already
+	// Neither server knows its listener before Serve, so they are closed here as well.
+	_ = s.config.GRPC.Close()
+	_ = s.config.HTTP.Close()
 	s.desk.peers.close()
 }

@@ -4,15 +4,50 @@ import (
 	"context"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
 
 	"github.com/quorate/quorate/quotaerr"
 )
 
+// transportMessageBytes is what the library takes in. It is above maxMessageBytes so that a message
+// somewhat too large is refused here, with a reason; the library's own refusal has none.
+const transportMessageBytes = 2 * maxMessageBytes
+
+// envelope is what a strict method decodes into: a message that cannot be decoded leaves an error in
+// it. Were the error returned, the library would answer INTERNAL at once, as if the server were at
+// fault, and without asking the interceptors.
+type envelope struct {
+	message   any
+	malformed error
+}
+
+// strictCodec decodes into envelopes as well as into messages.
+type strictCodec struct{ encoding.CodecV2 }
+
+func newStrictCodec() strictCodec { return strictCodec{encoding.GetCodecV2(proto.Name)} }
+
+// Unmarshal decodes data into v. For an envelope it never fails.
+func (c strictCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	e, ok := v.(*envelope)
+	if !ok {
+		return c.CodecV2.Unmarshal(data, v)
+	}
+	if n := data.Len(); n > maxMessageBytes {
+		e.malformed = quotaerr.New(quotaerr.InvalidArgument,
+			"the request has %d bytes: send at most %d", n, maxMessageBytes)
+		return nil
+	}
+	if err := c.CodecV2.Unmarshal(data, e.message); err != nil {
+		e.malformed = quotaerr.Wrap(quotaerr.InvalidArgument, err,
+			"the request is not a message of this method, or has a string that is not UTF-8")
+	}
+	return nil
+}
+
 // strictly returns a copy of sd whose unary methods answer invalid_argument to a request that cannot
-// be decoded: garbage, invalid UTF-8, too large. The library would say INTERNAL, as if the server
-// were at fault, and would skip the interceptors.
+// be decoded. It needs a server with the strict codec.
 func strictly(sd grpc.ServiceDesc) *grpc.ServiceDesc {
 	methods := make([]grpc.MethodDesc, len(sd.Methods))
 	for i, m := range sd.Methods {
@@ -28,18 +63,12 @@ func strictHandler(h grpc.MethodHandler) grpc.MethodHandler {
 	) (any, error) {
 		var malformed error
 		decode := func(v any) error {
-			err := dec(v)
-			if err == nil {
-				return nil
+			e := &envelope{message: v}
+			if err := dec(e); err != nil {
+				return err // the call was given up, or its message is beyond what the library takes in
 			}
-			switch status.Code(err) {
-			case codes.Internal, codes.ResourceExhausted, codes.Unknown:
-				malformed = quotaerr.Wrap(quotaerr.InvalidArgument, err,
-					"the request is not a message of this method, is larger than %d bytes, or has"+
-						" a string that is not UTF-8", maxMessageBytes)
-				return nil
-			}
-			return err // the call was given up by its caller
+			malformed = e.malformed
+			return nil
 		}
 		refuse := func(
 			ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,

@@ -53,8 +53,9 @@ func (c *groupConn) Close() error {
 			c.layer.incoming--
 		}
 	}
+	conn := c.Conn
 	c.layer.mu.Unlock()
-	return c.Conn.Close()
+	return conn.Close()
 }
 
 var errGroupClosing = errors.New("the group is closing")
@@ -177,7 +178,9 @@ func (c *groupConn) introduce(p preamble, deadline time.Time) error {
 	if err != nil {
 		return err
 	}
-	c.Conn = secured
+	c.layer.mu.Lock()
+	c.Conn = secured // the layer may be closing it
+	c.layer.mu.Unlock()
 	if _, err := c.Write(p.append(nil)); err != nil {
 		return fmt.Errorf("send preamble: %w", err)
 	}

@@ -1,0 +1,192 @@
+package rpc
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/quorate/quorate/fsm"
+	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
+)
+
+const testCluster = "c1"
+
+// fakeBackend answers what a test tells it to, and notes what it was asked.
+type fakeBackend struct {
+	check    func(ctx context.Context, c fsm.Check) (Answer, error)
+	peek     func(ctx context.Context, p fsm.Peek) (UsageAnswer, error)
+	leader   func() Leadership
+	replicas []Replica
+	horizon  time.Duration
+
+	mu      sync.Mutex // guards the rest
+	checks  []fsm.Check
+	members []Member
+	paces   []Pace
+}
+
+func (b *fakeBackend) Check(ctx context.Context, c fsm.Check) (Answer, error) {
+	b.mu.Lock()
+	b.checks = append(b.checks, c)
+	b.mu.Unlock()
+	return b.check(ctx, c)
+}
+
+func (b *fakeBackend) Peek(ctx context.Context, p fsm.Peek) (UsageAnswer, error) {
+	return b.peek(ctx, p)
+}
+
+func (b *fakeBackend) Leader(string) Leadership {
+	if b.leader == nil {
+		return Leadership{Node: "n1", Local: true, Epoch: 7}
+	}
+	return b.leader()
+}
+
+func (b *fakeBackend) ReplayHorizon(string) time.Duration { return b.horizon }
+
+func (b *fakeBackend) Members() []Member {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.members
+}
+
+func (b *fakeBackend) Replicas(context.Context) ([]Replica, error) { return b.replicas, nil }
+
+func (b *fakeBackend) ReportPace(_ context.Context, p Pace) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.paces = append(b.paces, p)
+	return nil
+}
+
+// seen returns the checks that reached the backend.
+func (b *fakeBackend) seen() []fsm.Check {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return append([]fsm.Check(nil), b.checks...)
+}
+
+var _ Backend = (*fakeBackend)(nil)
+
+// answering makes a backend that gives every check the same answer.
+func answering(a Answer, err error) *fakeBackend {
+	return &fakeBackend{
+		horizon: time.Minute,
+		check:   func(context.Context, fsm.Check) (Answer, error) { return a, err },
+	}
+}
+
+// allowing makes a backend that allows everything.
+func allowing() *fakeBackend {
+	return answering(Answer{Decision: fsm.Decision{Reason: fsm.ReasonAllowed, Recorded: true}}, nil)
+}
+
+// testNode is a server on loopback sockets with a client of each protocol.
+type testNode struct {
+	*Server
+	conn     *grpc.ClientConn
+	grpcAddr string
+	url      string
+	http     *http.Client
+}
+
+// mustNode serves backend as the node id until the test ends.
+func mustNode(t testing.TB, id string, backend Backend, change ...func(*Config)) *testNode {
+	t.Helper()
+	config := Config{Node: id, ClusterID: testCluster, Version: "v-test", Backend: backend,
+		GRPC: mustListen(t), HTTP: mustListen(t), Logger: slog.New(slog.DiscardHandler)}
+	for _, c := range change {
+		c(&config)
+	}
+	s, err := New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve() }()
+	n := &testNode{Server: s, grpcAddr: config.GRPC.Addr().String(),
+		url: "http://" + config.HTTP.Addr().String(), http: &http.Client{Transport: &http.Transport{}}}
+	n.conn, err = grpc.NewClient("passthrough:///"+n.grpcAddr,
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = n.conn.Close()
+		n.http.CloseIdleConnections()
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		s.Shutdown(ctx)
+		if err := <-served; err != nil {
+			t.Errorf("serving ended with %v", err)
+		}
+	})
+	return n
+}
+
+func mustListen(t testing.TB) net.Listener {
+	t.Helper()
+	l, err := ListenPlaintext(context.Background(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// within is a context that ends the test's call if the code under test hangs.
+func within(t testing.TB, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func aCheck() *quoratev1.CheckRequest {
+	return &quoratev1.CheckRequest{Principal: "acme", ApiClass: "convert", DecisionId: "d1"}
+}
+
+const aBody = `{"principal":"acme","api_class":"convert","decision_id":"d1"}`
+
+// reply is an HTTP answer, read to its end.
+type reply struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func (n *testNode) mustPost(t testing.TB, body string, headers ...string) reply {
+	t.Helper()
+	return n.mustDo(t, http.MethodPost, "/v1/check", []byte(body), headers...)
+}
+
+func (n *testNode) mustDo(t testing.TB, method, path string, body []byte, headers ...string) reply {
+	t.Helper()
+	req, err := http.NewRequestWithContext(within(t, 10*time.Second), method, n.url+path,
+		bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := n.http.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply{resp.StatusCode, resp.Header, string(b)}
+}
