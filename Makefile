@@ -47,6 +47,11 @@ race: build ## run the tests under the race detector (needs a C compiler)
 	QUORATE_BINARY=$(CURDIR)/$(BIN)/quorate CGO_ENABLED=1 \
 	  $(GO) test -race -tags=$(TAGS) $(TESTFLAGS) $(PACKAGES)
 
+.PHONY: e2e
+e2e: build ## kill leaders under a crowd of checks, 50 rounds on real processes
+	QUORATE_BINARY=$(CURDIR)/$(BIN)/quorate QUORATE_E2E_ROUNDS=50 \
+	  $(GO) test -tags=$(TAGS) -count=1 -v -timeout 20m -run Crowd ./cmd/quorate
+
 # go test lists the targets of each package, then closes with "ok PACKAGE".
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZTIME (20s)

@@ -58,8 +58,10 @@ func TestModelKeepsTheCaps(t *testing.T) {
 		{"entries that a later leader committed", sum.inherited, n},
 		{"snapshot installs", sum.installs, n},
 		{"restarts", sum.restarts, n},
+		{"outages of all nodes", sum.outages, n / 2},
+		{"leaderships that wall clocks gave time to", sum.bridges, n / 4},
 		{"denials by a full window", sum.saturated, 10 * n},
-		{"admissions close to breaking the cap", sum.tight, n / 4},
+		{"admissions close to breaking the cap", sum.tight, n / 5},
 	} {
 		if least.got < least.want {
 			t.Errorf("the model is too tame: %d %s in %d seeds, want %d", least.got, least.what, n, least.want)
@@ -71,7 +73,7 @@ func TestModelKeepsTheCaps(t *testing.T) {
 }
 
 // Shows that the same clusters break the cap in true time when any one of the rules T1 to T5 is left
-// out by the caller, so that each of them is needed and the model can see it.
+// out by the caller, or wall clocks are trusted that are not as they say, so that each of them is needed and the model can see it.
 func TestModelNeedsEachRule(t *testing.T) {
 	p := mustModelPolicy(t)
 	for _, c := range []struct {
@@ -90,6 +92,8 @@ func TestModelNeedsEachRule(t *testing.T) {
 		{"T5: CLOCK_MONOTONIC alone counts", wrong{slewed: true}},
 		{"T5: a slewed clock that catches up counts in full", wrong{givesBack: true}},
 		{"T5: no slow-down by the drift bound", wrong{unslowed: true}},
+		{"trust_wall: bounds leave out the error", wrong{boundEarly: true}},
+		{"trust_wall: wall clocks are off by more than they say", wrong{wallLies: true}},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			found := map[string]bool{}

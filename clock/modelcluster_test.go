@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 
+	"github.com/quorate/quorate/clock"
 	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/policy"
 )
@@ -11,11 +12,14 @@ import (
 const (
 	modelNodes = 3
 	modelSteps = 350
+	// modelWallNanos is the wall time at true time 0.
+	modelWallNanos = 1_000_000 * second
 )
 
 // counts are what has happened in the models of many seeds.
 type counts struct {
 	leaders, again, held, dropped, inherited, installs, restarts, saturated, tight, clamped int
+	outages, bridges                                                                        int
 }
 
 func (c *counts) add(o *counts) {
@@ -29,6 +33,8 @@ func (c *counts) add(o *counts) {
 	c.saturated += o.saturated
 	c.tight += o.tight
 	c.clamped += o.clamped
+	c.outages += o.outages
+	c.bridges += o.bridges
 }
 
 // cluster is a partition's replicas and what only an observer outside knows: the true time, and the
@@ -36,6 +42,8 @@ func (c *counts) add(o *counts) {
 type cluster struct {
 	rng       *rand.Rand
 	wrong     wrong
+	trust     clock.TrustWall
+	ppm       int64 // the drift bound
 	now       int64 // true nanoseconds
 	term      uint64
 	leader    *node // elected last
@@ -50,7 +58,13 @@ type cluster struct {
 
 func newCluster(seed uint64, w wrong, p *policy.Policy) *cluster {
 	rng := rand.New(rand.NewPCG(seed, 0x70617274))
-	c := &cluster{rng: rng, wrong: w, term: 1, state: fsm.New(), claims: newClaims()}
+	c := &cluster{rng: rng, wrong: w, term: 1, state: fsm.New(), claims: newClaims(), trust: clock.TrustNever, ppm: clock.DefaultMaxDriftPPM}
+	switch seed % 4 {
+	case 1:
+		c.ppm = 20_000 // so that the drift and the slow-down weigh as much as the rest
+	case 3:
+		c.trust = clock.TrustBounded
+	}
 	birth := &entry{logTerm: 1, command: &fsm.Entry{Kind: fsm.KindBirth, Term: 1, Birth: &fsm.Birth{
 		Cluster: "c", Partition: "p", Bounds: fsm.DefaultBounds(), Revision: 1, Policy: p,
 		Owned: []fsm.OwnedRange{{SlotRange: fsm.SlotRange{Last: fsm.NumSlots - 1}, Epoch: 1}},
@@ -58,7 +72,7 @@ func newCluster(seed uint64, w wrong, p *policy.Policy) *cluster {
 	c.state.Step(1, birth.command)
 	c.committed = []*entry{birth}
 	for range modelNodes {
-		n := newNode(rng, w)
+		n := newNode(rng, w, c.trust, c.ppm)
 		n.log = append(n.log, birth)
 		n.apply(birth)
 		c.nodes = append(c.nodes, n)
@@ -72,6 +86,9 @@ func (c *cluster) run() {
 	calm := 1 + c.rng.IntN(8) // leaderships of some clusters last longer
 	for range modelSteps {
 		c.pass()
+		if c.trust == clock.TrustBounded && c.rng.IntN(100) == 0 {
+			c.outage()
+		}
 		n := c.nodes[c.rng.IntN(len(c.nodes))]
 		switch x := c.rng.IntN(100); {
 		case x < 30:
@@ -99,6 +116,9 @@ func (c *cluster) run() {
 	}
 	c.counts.saturated, c.counts.tight = c.claims.saturated, c.claims.tight
 	c.counts.clamped = c.claims.clamped
+	for _, n := range c.nodes {
+		c.counts.bridges += n.bridges
+	}
 }
 
 func (c *cluster) pass() {
@@ -106,7 +126,10 @@ func (c *cluster) pass() {
 	if c.rng.IntN(150) == 0 {
 		most = 15e9
 	}
-	span := c.rng.Int64N(most)
+	c.let(c.rng.Int64N(most))
+}
+
+func (c *cluster) let(span int64) {
 	c.now += span
 	for _, n := range c.nodes {
 		n.pass(span)
@@ -227,19 +250,35 @@ func (c *cluster) elect() {
 	n.leading, n.opening, n.cut = c.term, len(n.log)-1, false
 	c.leader = n
 	c.counts.leaders++
-	if _, by := c.timeAt(n.applied); by == n {
+	if c.timed(n.applied).by == n {
 		c.counts.again++
 	}
 }
 
-// timeAt is the partition time after so many entries, and which node gave it.
-func (c *cluster) timeAt(entries int) (at int64, by *node) {
+// timed is the last of so many entries that carries time.
+func (c *cluster) timed(entries int) *entry {
+	last := c.committed[0]
 	for _, e := range c.committed[:entries] {
 		if e.command != nil && !e.refused {
-			at, by = e.at, e.by
+			last = e
 		}
 	}
-	return at, by
+	return last
+}
+
+// outage takes all nodes down for a while, in which their wall clocks are set.
+func (c *cluster) outage() {
+	down := c.rng.Int64N(40 * second)
+	for _, n := range c.nodes {
+		n.asleep, n.frozen = 0, 0
+	}
+	c.let(down)
+	for _, n := range c.nodes {
+		n.setWall()
+		c.restart(n)
+	}
+	c.elect()
+	c.counts.outages++
 }
 
 func (c *cluster) install(n *node) {
@@ -251,18 +290,29 @@ func (c *cluster) install(n *node) {
 	if c.rng.IntN(2) == 0 {
 		to = n.applied + 1 + c.rng.IntN(behind)
 	}
-	at, _ := c.timeAt(to)
-	n.install(c.committed[:to], at)
+	n.install(c.committed[:to], c.timed(to))
 	n.cut, c.fresh = false, n
 	c.counts.installs++
+	c.rush()
+}
+
+// rush sometimes makes the node with a fresh state the leader at once and lets it open its term, so that
+// little true time lies between the entries before and its first stamp.
+func (c *cluster) rush() {
+	if c.rng.IntN(6) != 0 {
+		return
+	}
+	c.elect()
+	c.commit()
+	c.apply(c.leader)
 }
 
 func (c *cluster) restart(n *node) {
 	snapshot := c.rng.IntN(n.applied + 1)
-	at, _ := c.timeAt(snapshot)
-	n.restart(snapshot, at, c.rng.IntN(2) == 0)
+	n.restart(snapshot, c.timed(snapshot), c.rng.IntN(2) == 0)
 	c.fresh = n
 	c.counts.restarts++
+	c.rush()
 }
 
 // trouble does something to a node's clocks, or to the node.
@@ -270,6 +320,9 @@ func (c *cluster) trouble(n *node) {
 	switch c.rng.IntN(6) {
 	case 0, 1:
 		n.setRates()
+		if c.trust == clock.TrustBounded {
+			n.setWall()
+		}
 	case 2:
 		n.frozen = c.rng.Int64N(8 * second)
 	case 3:

@@ -21,6 +21,8 @@ type wrong struct {
 	slewed          bool // T5: CLOCK_MONOTONIC alone
 	givesBack       bool // T5: a slewed clock that catches up counts in full
 	unslowed        bool // T5: no slow-down by the drift bound
+	boundEarly      bool // an entry's wall bound leaves out the error
+	wallLies        bool // wall clocks are off by more than their kernels say
 }
 
 // machine is the Source of a node. Its clocks are exchanged by a reboot.
@@ -67,6 +69,9 @@ type entry struct {
 type node struct {
 	rng      *rand.Rand
 	wrong    wrong
+	trust    clock.TrustWall
+	ppm      int64 // the drift bound
+	now      int64 // true nanoseconds
 	machine  machine
 	timeline *clock.Timeline
 	older    []*clock.Timeline // with wrong.best: earlier anchors
@@ -78,6 +83,10 @@ type node struct {
 	applied int // so many of the committed entries
 	told    int // with wrong.persists: what was applied before restarts
 
+	earliest int64 // what a right timeline takes for the earliest wall time of its start; 0 none
+	bound    int64 // the wall bound that its timeline was told of last
+	bridges  int   // leaderships that began with time that wall clocks proved
+
 	leading uint64 // the term that it believes to lead; 0 none
 	opening int    // index of its own entry of that term
 	led     uint64 // the term that its timeline leads; 0 none
@@ -85,8 +94,8 @@ type node struct {
 	batch   *entry // closed, and on its way into the log
 }
 
-func newNode(rng *rand.Rand, w wrong) *node {
-	n := &node{rng: rng, wrong: w, machine: machine{new(clock.Fake), w}}
+func newNode(rng *rand.Rand, w wrong, trust clock.TrustWall, ppm int64) *node {
+	n := &node{rng: rng, wrong: w, trust: trust, ppm: ppm, machine: machine{new(clock.Fake), w}}
 	n.boot()
 	n.timeline = n.newTimeline()
 	return n
@@ -97,13 +106,33 @@ func (n *node) boot() {
 	n.machine.Fake = new(clock.Fake)
 	n.machine.Advance(n.rng.Int64N(1000 * second))
 	n.setRates()
+	if n.trust == clock.TrustBounded {
+		n.setWall()
+	}
+}
+
+// setWall sets the wall clock anew, off by no more than its kernel says or five seconds.
+func (n *node) setWall() {
+	stated := 1 + n.rng.Int64N(8*second)
+	most := max(stated, 5*second)
+	off := n.rng.Int64N(2*most+1) - most
+	switch n.rng.IntN(4) {
+	case 0:
+		off = most
+	case 1:
+		off = -most
+	}
+	if n.wrong.wallLies {
+		off *= 4
+	}
+	n.machine.StepWall(modelWallNanos + n.now + off - n.machine.Wall().Nanos)
+	n.machine.Synchronise(stated, n.rng.IntN(5) != 0)
 }
 
 func (n *node) setRates() {
-	const bound = clock.DefaultMaxDriftPPM
-	raw := n.rng.Int64N(2*bound+1) - bound
+	raw := n.rng.Int64N(2*n.ppm+1) - n.ppm
 	if n.rng.IntN(3) == 0 {
-		raw = bound
+		raw = n.ppm
 	}
 	slew := int64(0)
 	if n.rng.IntN(2) == 0 {
@@ -113,18 +142,23 @@ func (n *node) setRates() {
 }
 
 func (n *node) newTimeline() *clock.Timeline {
-	ppm := int64(clock.DefaultMaxDriftPPM)
+	ppm := n.ppm
 	if n.wrong.unslowed {
 		ppm = 1
 	}
-	t, err := clock.NewTimeline(&n.machine, ppm, clock.TrustNever)
+	t, err := clock.NewTimeline(&n.machine, ppm, n.trust)
 	if err != nil {
 		panic(err)
+	}
+	n.earliest = 0
+	if w := n.machine.Wall(); w.Bounded && n.trust == clock.TrustBounded {
+		n.earliest = w.Nanos - max(w.ErrorNanos, 5*second)
 	}
 	return t
 }
 
 func (n *node) pass(nanos int64) {
+	n.now += nanos
 	if n.asleep > 0 {
 		n.asleep -= nanos
 		n.machine.Suspend(nanos)
@@ -157,21 +191,23 @@ func (n *node) apply(e *entry) {
 			n.timeline.Lead(n.led)
 		}
 	}
-	n.timeline.Applied(e.at, term, 0)
+	n.timeline.Applied(e.at, term, e.command.WallBound)
+	n.bound = e.command.WallBound
 }
 
-// install puts a snapshot of so many entries, with its partition time, in place of the state.
-func (n *node) install(entries []*entry, at int64) {
+// install puts a snapshot of so many entries, of which last gave it its time, in place of the state.
+func (n *node) install(entries []*entry, last *entry) {
 	n.applied = len(entries)
 	n.log = append([]*entry(nil), entries...)
 	if !n.wrong.ignoresSnapshot {
-		n.timeline.Restored(at, 0)
+		n.timeline.Restored(last.at, last.command.WallBound)
+		n.bound = last.command.WallBound
 	}
 }
 
-// restart begins the process again from a snapshot of so many entries, and on another boot of the
-// machine if reboots. The log is kept.
-func (n *node) restart(snapshot int, at int64, reboots bool) {
+// restart begins the process again from a snapshot of so many entries, of which last gave it its time,
+// and on another boot of the machine if reboots. The log is kept.
+func (n *node) restart(snapshot int, last *entry, reboots bool) {
 	n.leading, n.led, n.batch, n.queue = 0, 0, nil, nil
 	if reboots {
 		n.boot()
@@ -183,7 +219,8 @@ func (n *node) restart(snapshot int, at int64, reboots bool) {
 	}
 	n.timeline, n.older, n.applied = n.newTimeline(), nil, snapshot
 	if snapshot > 0 {
-		n.timeline.Restored(at, 0)
+		n.timeline.Restored(last.at, last.command.WallBound)
+		n.bound = last.command.WallBound
 	}
 }
 
@@ -202,6 +239,10 @@ func (n *node) look() bool {
 	if n.led == 0 {
 		n.led = n.leading
 		n.timeline.Lead(n.led)
+		if n.bound > 0 && n.bound < n.earliest {
+			n.bridges++
+		}
+		n.earliest = 0
 		for _, t := range n.older {
 			t.Lead(n.led)
 		}
@@ -250,6 +291,10 @@ func (n *node) stamp(now int64) {
 	}
 	n.batch.drawn = now
 	n.batch.command = &fsm.Entry{Kind: fsm.KindBatch, Term: n.led, Stamp: fsm.Time(at)}
+	n.batch.command.WallBound = n.timeline.WallBound()
+	if bound := &n.batch.command.WallBound; n.wrong.boundEarly && *bound != 0 {
+		*bound = max(1, *bound-10*second)
+	}
 	if n.wrong.survives {
 		n.batch.command.Term = n.leading
 	}

@@ -215,6 +215,9 @@ func (j *journey) once(
 		return quotaerr.New(quotaerr.NoQuorum, "the deadline passed before a leader was found")
 	}
 	if j.unknown != nil {
+		if time.Since(j.started) >= j.retryWithin {
+			return j.unknown // it became too late while waiting
+		}
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, j.started.Add(j.retryWithin))
 		defer cancel()

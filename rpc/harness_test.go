@@ -27,8 +27,12 @@ type fakeBackend struct {
 	leader   func() Leadership
 	replicas []Replica
 	horizon  time.Duration
+	horizons map[string]time.Duration // by class, where not horizon
 
-	mu      sync.Mutex // guards the rest
+	mu sync.Mutex // guards the rest
+	// lastContextEnd is the deadline of the last check after the first.
+	lastContextEnd time.Time
+
 	checks  []fsm.Check
 	members []Member
 	paces   []Pace
@@ -36,6 +40,9 @@ type fakeBackend struct {
 
 func (b *fakeBackend) Check(ctx context.Context, c fsm.Check) (Answer, error) {
 	b.mu.Lock()
+	if len(b.checks) > 0 {
+		b.lastContextEnd, _ = ctx.Deadline()
+	}
 	b.checks = append(b.checks, c)
 	b.mu.Unlock()
 	return b.check(ctx, c)
@@ -52,7 +59,12 @@ func (b *fakeBackend) Leader(string) Leadership {
 	return b.leader()
 }
 
-func (b *fakeBackend) ReplayHorizon(string) time.Duration { return b.horizon }
+func (b *fakeBackend) ReplayHorizon(class string) time.Duration {
+	if h, ok := b.horizons[class]; ok {
+		return h
+	}
+	return b.horizon
+}
 
 func (b *fakeBackend) Members() []Member {
 	b.mu.Lock()

@@ -18,6 +18,7 @@ import (
 
 	"github.com/quorate/quorate/node"
 	"github.com/quorate/quorate/policy"
+	"github.com/quorate/quorate/rpc/client"
 )
 
 //go:embed example-policy.yaml
@@ -147,8 +148,11 @@ func (c *devCluster) awaitReady(ctx context.Context, running *devRunning) error 
 	return nil
 }
 
-// ready reports whether node i says so itself.
+// ready reports whether node i says so itself, and that it is of this cluster: another one may have its
+// ports.
 func (c *devCluster) ready(ctx context.Context, i int) bool {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.self(i).HTTP+"/readyz", nil)
 	if err != nil {
 		return false
@@ -157,7 +161,15 @@ func (c *devCluster) ready(ctx context.Context, i int) bool {
 	if err != nil {
 		return false
 	}
-	return resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
+	if resp.Body.Close() != nil || resp.StatusCode != http.StatusOK {
+		return false
+	}
+	node, err := client.New([]string{c.self(i).GRPC})
+	if err != nil {
+		return false
+	}
+	status, err := node.ClusterStatus(ctx)
+	return node.Close() == nil && err == nil && status.GetClusterId() == c.nodes[i].ClusterID
 }
 
 // devNode is a node in the line that -o json prints.

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
 
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
@@ -20,6 +21,8 @@ import (
 const (
 	// attemptTimeout bounds one attempt, so that a node which hangs does not take the whole time.
 	attemptTimeout = 3 * time.Second
+	// reconnectTimeout bounds a further try at a node that could not be reached before.
+	reconnectTimeout = 250 * time.Millisecond
 	// pause is between two rounds through the addresses, plus as much again at random.
 	pause = 100 * time.Millisecond
 )
@@ -58,9 +61,20 @@ func (c *Client) Close() error {
 
 // CheckAndConsume has one check decided.
 func (c *Client) CheckAndConsume(ctx context.Context, req *quoratev1.CheckRequest) (*quoratev1.Decision, error) {
+	req = proto.CloneOf(req)
 	return ask(ctx, c, func(ctx context.Context, conn *grpc.ClientConn) (*quoratev1.Decision, error) {
 		req.Attempt++
-		return quoratev1.NewQuotaClient(conn).CheckAndConsume(ctx, req)
+		d, err := quoratev1.NewQuotaClient(conn).CheckAndConsume(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		switch d.GetOutcome() {
+		case quoratev1.Outcome_OUTCOME_ALLOWED, quoratev1.Outcome_OUTCOME_DENIED:
+			return d, nil
+		default:
+			return nil, quotaerr.New(quotaerr.Internal,
+				"the node answered with neither an allow nor a denial; check that versions agree")
+		}
 	})
 }
 
@@ -127,19 +141,24 @@ func once[T any](
 
 // reach waits for a connection, so that a node that is not there is told from one that has the request.
 func reach(ctx context.Context, conn *grpc.ClientConn) error {
-	conn.ResetConnectBackoff()
-	for tried := false; ; {
+	if conn.GetState() == connectivity.TransientFailure {
+		// Such a connection goes on saying so until it succeeds: a new try shows in time only.
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, reconnectTimeout)
+		defer cancel()
+		conn.ResetConnectBackoff()
+		conn.WaitForStateChange(ctx, connectivity.TransientFailure)
+	}
+	for {
 		state := conn.GetState()
-		switch {
-		case state == connectivity.Ready:
+		switch state {
+		case connectivity.Ready:
 			return nil
-		case state == connectivity.Idle:
+		case connectivity.Idle:
 			conn.Connect()
-		case state == connectivity.TransientFailure && tried, state == connectivity.Shutdown:
+		case connectivity.TransientFailure, connectivity.Shutdown:
 			return quotaerr.New(quotaerr.NoQuorum, "no node can be reached at %s: check --addr and that it runs",
 				strings.TrimPrefix(conn.Target(), "passthrough:///"))
-		case state == connectivity.Connecting:
-			tried = true
 		}
 		if !conn.WaitForStateChange(ctx, state) {
 			return quotaerr.Wrap(quotaerr.NoQuorum, ctx.Err(), "no node can be reached at %s in time",
