@@ -125,8 +125,8 @@ func TestBridgeEndsAtTheStart(t *testing.T) {
 	}
 }
 
-// Shows that an entry of after the start ends the bridge for good: a later leader's wall clock that was
-// put back, so that its bounds look like those of before the start, opens none again.
+// Shows that an entry of after the start ends the bridge for good, as does a leadership of this node: a
+// wall clock that was put back, so that its bounds look like those of before the start, opens none again.
 func TestBridgeIsNotOpenedAgain(t *testing.T) {
 	f, tl := restarted(t, clock.TrustBounded, 1200*second, 1, true)
 	f.Advance(10 * second)
@@ -134,6 +134,14 @@ func TestBridgeIsNotOpenedAgain(t *testing.T) {
 	tl.Applied(61*second, 3, 500*second)
 	tl.Lead(4)
 	wantStamp(t, tl, 4, 61*second)
+
+	_, tl = restarted(t, clock.TrustBounded, 1200*second, 1, true)
+	tl.Lead(4)
+	own := mustStamp(t, tl, 4)
+	tl.Applied(own, 4, 500*second)
+	tl.Resign()
+	tl.Lead(6)
+	wantStamp(t, tl, 6, own)
 }
 
 // Shows that a clock which the kernel calls synchronised only after the start bridges nothing, and that a

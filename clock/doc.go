@@ -1,10 +1,10 @@
-// Package clock keeps partition time: the time that a partition's leader writes into the log and by which
-// admissions expire.
+// Package clock keeps partition time: the time that a partition's leader writes into the log and by
+// which admissions expire.
 //
 // What it guarantees: the offset between partition time and true time, taken where each stamp is drawn,
 // never grows along the log, as long as no machine's CLOCK_MONOTONIC_RAW runs fast by more than the drift
-// bound. So two admissions that are W apart in partition time are at least W apart in reality. It needs no
-// wall clock, and compares no clocks of different machines.
+// bound. So two admissions that are W apart in partition time are at least W apart in reality. By default it
+// needs no wall clock, and it compares no clocks of different machines.
 //
 // The caller's duties, with the names of the rules that they carry:
 //
@@ -17,6 +17,11 @@
 //     the partition time before it.
 //
 // T5, the span since the anchor by the slower of two clocks, is this package's own.
+//
+// Downtime of all replicas keeps admissions longer by as much, unless [TrustBounded] lets the wall clocks
+// prove, once at the start of a process, how long it was. For that the caller makes the [Timeline] when
+// the process starts, and puts [Timeline.WallBound], drawn after the stamp, into each entry. With it the
+// guarantee rests on wall clocks that are off by no more than their kernels say, or five seconds.
 //
 // Leases run the other way round, on the faster clock. [Pace] lets followers notice a leader whose time
 // runs fast; [WallWatch] tells of wall clocks that jump. Nothing here is persisted: readings mean nothing

@@ -73,7 +73,8 @@ func TestModelKeepsTheCaps(t *testing.T) {
 }
 
 // Shows that the same clusters break the cap in true time when any one of the rules T1 to T5 is left
-// out by the caller, or wall clocks are trusted that are not as they say, so that each of them is needed and the model can see it.
+// out by the caller, or wall clocks are trusted that are not as they say, so that each of the rules is
+// needed and the model can see it.
 func TestModelNeedsEachRule(t *testing.T) {
 	p := mustModelPolicy(t)
 	for _, c := range []struct {

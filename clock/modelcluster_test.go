@@ -18,8 +18,8 @@ const (
 
 // counts are what has happened in the models of many seeds.
 type counts struct {
-	leaders, again, held, dropped, inherited, installs, restarts, saturated, tight, clamped int
-	outages, bridges                                                                        int
+	leaders, again, held, dropped, inherited, installs, restarts int
+	outages, bridges, saturated, tight, clamped                  int
 }
 
 func (c *counts) add(o *counts) {
@@ -58,7 +58,10 @@ type cluster struct {
 
 func newCluster(seed uint64, w wrong, p *policy.Policy) *cluster {
 	rng := rand.New(rand.NewPCG(seed, 0x70617274))
-	c := &cluster{rng: rng, wrong: w, term: 1, state: fsm.New(), claims: newClaims(), trust: clock.TrustNever, ppm: clock.DefaultMaxDriftPPM}
+	c := &cluster{
+		rng: rng, wrong: w, term: 1, state: fsm.New(), claims: newClaims(),
+		trust: clock.TrustNever, ppm: clock.DefaultMaxDriftPPM,
+	}
 	switch seed % 4 {
 	case 1:
 		c.ppm = 20_000 // so that the drift and the slow-down weigh as much as the rest

@@ -98,7 +98,7 @@ func TestPaceSettlesOnALateReference(t *testing.T) {
 		f.wantCalm(t, 2*second*at, true)
 	}
 	f.wantCalm(t, 30*second+15*second/100, true)
-	at := int64(30 * second)
+	at := 30 * second
 	for range 100 {
 		f.Advance(second)
 		at += second
@@ -112,6 +112,13 @@ func TestPaceSettlesOnALateReference(t *testing.T) {
 	}
 	f.Advance(3 * second)
 	f.wantAlarm(t, 14*second)
+
+	f = newFollower() // one that comes while this node is behind takes no place
+	f.wantCalm(t, 0, true)
+	f.Advance(second)
+	f.wantCalm(t, 4*second, false)
+	f.Advance(6 * second)
+	f.wantAlarm(t, 10*second)
 }
 
 // Shows that one jump of partition time is one alarm, and that the next jump is another.

@@ -189,18 +189,13 @@ func (t *Timeline) slowed(span int64) int64 {
 	return mulDiv(span, million-t.ppm, million, false)
 }
 
-// RealWait is the real time, in nanoseconds and rounded up, in which partition time surely advances by
-// nanos: on clocks that are slow by no more than the drift bound, beside the slow-down by it. A clock that
-// the time service slews slow, or that stands still, may take longer.
+// RealWait is the real time, in nanoseconds and rounded up, in which partition time advances by nanos
+// on a clock that runs true, the slow-down by the drift bound included. A clock that is slow itself takes
+// longer, and who asks then is told the rest; a longer wait for all would be wrong for most.
 func (t *Timeline) RealWait(nanos int64) int64 {
 	if nanos <= 0 {
 		return 0
 	}
-	return t.stretched(t.stretched(nanos))
-}
-
-// stretched is the span of a clock that slowed takes for nanos.
-func (t *Timeline) stretched(nanos int64) int64 {
 	return mulDiv(nanos, million, million-t.ppm, true)
 }
 

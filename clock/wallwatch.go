@@ -46,7 +46,8 @@ func (w *WallWatch) Run(ctx context.Context) {
 }
 
 // Look compares the wall clock with CLOCK_BOOTTIME, which counts suspended time as the wall clock does,
-// since the last look, and returns by how many nanoseconds the wall clock has jumped; 0 for none.
+// since the last look, and returns by how many nanoseconds the wall clock has jumped; 0 for none. It is
+// what Run does at each tick, and is not safe for concurrent use.
 func (w *WallWatch) Look() int64 {
 	wall, read := w.source.Wall().Nanos, w.source.Read()
 	jump := (wall - w.wall) - (read.Boot - w.read.Boot)
