@@ -65,9 +65,15 @@ type jsonError struct {
 // allowed, true for a plain allow only, beside outcome.
 func MarshalDecision(d *quoratev1.Decision) ([]byte, error) { return json.Marshal(jsonOf(d)) }
 
+// Allowed reports whether d is an allow: by its outcome and by its reason. An answer in which the two
+// differ is none.
+func Allowed(d *quoratev1.Decision) bool {
+	return d.GetOutcome() == quoratev1.Outcome_OUTCOME_ALLOWED && d.GetReason() == string(quotaerr.Allowed)
+}
+
 func jsonOf(d *quoratev1.Decision) jsonDecision {
 	out := jsonDecision{
-		Allowed: d.GetOutcome() == quoratev1.Outcome_OUTCOME_ALLOWED, Outcome: outcomeName(d),
+		Allowed: Allowed(d), Outcome: outcomeName(d),
 		Reason: d.GetReason(), Limit: d.GetLimit(), Remaining: d.GetRemaining(),
 		PolicyVersion: d.GetPolicyVersion(), PolicyRevision: d.GetPolicyRevision(),
 		DecisionID: d.GetDecisionId(), Replayed: d.GetReplayed(), Recorded: d.GetRecorded(),

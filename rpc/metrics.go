@@ -65,10 +65,10 @@ func (m *metrics) answered(d *quoratev1.Decision, err error) {
 
 // outcomeName is the JSON name of an outcome. Everything but a plain allow reads as not allowed.
 func outcomeName(d *quoratev1.Decision) string {
-	switch d.GetOutcome() {
-	case quoratev1.Outcome_OUTCOME_ALLOWED:
+	switch {
+	case Allowed(d):
 		return "allowed"
-	case quoratev1.Outcome_OUTCOME_DENIED:
+	case d.GetOutcome() == quoratev1.Outcome_OUTCOME_DENIED:
 		return "denied"
 	default:
 		return "unspecified"

@@ -99,14 +99,14 @@ func (o *options) printDecision(cmd *cobra.Command, d *quoratev1.Decision) error
 	if err != nil {
 		return err
 	}
-	if d.GetOutcome() != quoratev1.Outcome_OUTCOME_ALLOWED {
+	if !rpc.Allowed(d) {
 		return errDenied
 	}
 	return nil
 }
 
 func decided(d *quoratev1.Decision) string {
-	if d.GetOutcome() == quoratev1.Outcome_OUTCOME_ALLOWED {
+	if rpc.Allowed(d) {
 		return "allowed"
 	}
 	return "denied"
