@@ -31,7 +31,7 @@ func (s *scope) contains(class string) bool {
 	if s.group == nil {
 		return class == s.class
 	}
-	return class != policy.DefaultClass && s.in.GroupOf(class) == s.group
+	return s.in.GroupOf(class) == s.group
 }
 
 // charged is a charge of a check on its way to a decision.
@@ -91,10 +91,19 @@ func (m *Machine) serves(slot Slot, epoch Epoch) (Reason, Epoch) {
 	return ReasonUnspecified, r.Epoch
 }
 
+// sweptForRoom is how many ended things are forgotten at once to make room at a bound.
+const sweptForRoom = 1024
+
 // allow admits the charges, unless a bound of the partition is reached.
 func (m *Machine) allow(s *shard, id recordID, slot Slot, c *Check, charges []charged) Decision {
 	if !m.roomForAllow(c.Gateway) {
+		m.sweep(sweptForRoom)
+	}
+	if !m.roomForAllow(c.Gateway) {
 		return m.refuse(ReasonCapacity, "the partition holds as many replay records as it may")
+	}
+	if !m.roomForKeys(s.principals[c.Principal], charges) {
+		m.sweep(sweptForRoom)
 	}
 	p := s.principals[c.Principal]
 	if !m.roomForKeys(p, charges) {
@@ -312,7 +321,7 @@ func (m *Machine) usage(l *applied) uint64 {
 }
 
 // deadline is when so much of what l counts has expired that most fits: the expiry of the latest
-// admission that must go. The sum falls with time, so it is found by bisection.
+// admission that must go. The sum falls with time, so it is found by bisecting the window.
 func (m *Machine) deadline(l *applied, most uint64) Time {
 	if most > uint64(l.limit.Max) {
 		return l.exactAt // a carried limit that could never hold it
@@ -320,11 +329,18 @@ func (m *Machine) deadline(l *applied, most uint64) Time {
 	room := uint64(l.limit.Max) - most
 	window := l.limit.WindowNanos
 	oldest := m.now - Time(window)
+	var counted []*rolling
+	var since []Time
+	m.each(l, func(log *rolling, after Time) {
+		if log.weightAfter(after) > 0 {
+			counted, since = append(counted, log), append(since, after)
+		}
+	})
 	gone := sort.Search(int(window), func(i int) bool {
 		var left uint64
-		m.each(l, func(log *rolling, after Time) {
-			left = saturatingAdd(left, log.weightAfter(max(after, oldest+Time(i))))
-		})
+		for j, log := range counted {
+			left = saturatingAdd(left, log.weightAfter(max(since[j], oldest+Time(i))))
+		}
 		return left <= room
 	})
 	at := oldest + Time(gone) + Time(window)
@@ -347,10 +363,14 @@ func (m *Machine) stand(limits []applied) []LimitState {
 	return out
 }
 
-// standing are the limits that apply to a charge of a principal, as they stand.
-func (m *Machine) standing(caller string, charge *Charge) []LimitState {
-	limits, _ := m.applicable(caller, charge)
-	return m.stand(limits)
+// standing are the limits that apply to the charges of a check, each once, as they stand.
+func (m *Machine) standing(c *Check) []LimitState {
+	charges := make([]charged, 1+len(c.Also))
+	charges[0].limits, _ = m.applicable(c.Principal, &c.Charge)
+	for i := range c.Also {
+		charges[i+1].limits, _ = m.applicable(c.Principal, &c.Also[i])
+	}
+	return m.stand(distinct(m.shardOf(m.SlotOf(c.Principal)).principals[c.Principal], charges))
 }
 
 // resetAt is when the oldest admission that l counts expires.

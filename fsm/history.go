@@ -242,7 +242,7 @@ func (m *Machine) forgetNames() {
 	}
 	for apiClass, nm := range m.names {
 		if m.rev.policy.Classes[apiClass] == nil && nm.exact == m.unlisted.exact &&
-			(nm.since == always || nm.since+Time(policy.MaxWindowNanos) <= m.now) {
+			nm.since+Time(policy.MaxWindowNanos) <= m.now {
 			delete(m.names, apiClass)
 		}
 	}

@@ -107,10 +107,14 @@ func (m *Machine) bear(b *Birth) {
 	m.install(&revision{b.Revision, b.Policy})
 }
 
-// batch answers the checks and peeks of an entry. It first forgets at least as much as the entry can
-// add, so what has ended never makes a check hit a bound of the whole partition.
+// sweptPerEntry is how many ended things an entry forgets at least: more than enough for ticks alone to
+// clear what a busy time has left behind within minutes.
+const sweptPerEntry = 4096
+
+// batch answers the checks and peeks of an entry. It first forgets twice as much as the entry can add, so
+// that what has ended does not pile up.
 func (m *Machine) batch(e *Entry, a *Answers) {
-	room := 64
+	room := sweptPerEntry / 2
 	for i := range e.Checks {
 		// A check adds a record, a list of denials, and for each charge a key in each of two classes.
 		room += 2 + 2*(1+len(e.Checks[i].Also))

@@ -12,7 +12,7 @@ func (m *Machine) peek(p *Peek) Usage {
 	}
 	class, settings := m.rev.policy.ClassOf(p.Class)
 	u.Reason, u.Class, u.Disabled = ReasonAllowed, class, settings.Disabled
-	u.Limits = m.standing(p.Principal, &Charge{Class: p.Class, Tier: p.Tier})
+	u.Limits = m.standing(&Check{Principal: p.Principal, Charge: Charge{Class: p.Class, Tier: p.Tier}})
 	u.Remaining = least(u.Limits)
 	return u
 }

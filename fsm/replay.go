@@ -78,7 +78,7 @@ func (m *Machine) replay(s *shard, id recordID, c *Check) (Decision, bool) {
 		Reason: ReasonAllowed, Remaining: rec.remaining, AsOf: m.now,
 		Revision: rec.revision, Version: m.versionOf(rec.revision),
 		Replayed: true, Recorded: true,
-		Limits: m.standing(c.Principal, &c.Charge),
+		Limits: m.standing(c),
 	}
 	if !rec.allowed {
 		d.Reason, d.Limit, d.RetryAt = ReasonQuotaExhausted, m.limitNames.text(rec.name), rec.retryAt

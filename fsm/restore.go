@@ -91,8 +91,12 @@ func (r *restorer) config() {
 	m.bounds = Bounds{MaxKeys: d.varint(), MaxReplayRecords: d.varint()}
 	m.owned, m.endedPlan = d.owned(), PlanID(d.uvarint())
 	current := Revision(d.uvarint())
-	var sum [32]byte
-	d.array(sum[:])
+	sums := map[Revision][32]byte{}
+	for range d.count() {
+		number, sum := Revision(d.uvarint()), [32]byte{}
+		d.array(sum[:])
+		sums[number] = sum
+	}
 	for range d.count() {
 		m.labels = append(m.labels, label{Revision(d.uvarint()), d.string(), d.time()})
 	}
@@ -112,17 +116,23 @@ func (r *restorer) config() {
 	r.close(d)
 	revisions := r.policies(policies)
 	m.rev = revisions[current]
-	if r.err == nil && (m.rev == nil || m.rev.policy.Digest() != sum) {
-		r.err = fmt.Errorf("the policy of revision %d is missing: it is damaged", current)
-	}
 	for nm, number := range exact {
 		nm.exact = revisions[number]
-		if r.err == nil && number != 0 && nm.exact == nil {
-			r.err = fmt.Errorf("the policy of revision %d is missing: it is damaged", number)
-		}
+		r.must(number == 0 || nm.exact != nil, number)
 	}
+	for number, rev := range revisions {
+		r.must(rev.policy != nil && rev.policy.Digest() == sums[number], number)
+	}
+	r.must(m.rev != nil, current)
 	if r.err == nil {
 		r.link()
+	}
+}
+
+// must notes that the policy of a revision is missing or another.
+func (r *restorer) must(ok bool, number Revision) {
+	if r.err == nil && !ok {
+		r.err = fmt.Errorf("the policy of revision %d is missing, or is another: it is damaged", number)
 	}
 }
 

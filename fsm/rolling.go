@@ -18,7 +18,8 @@ type pair struct {
 
 // rolling is the exact log of one key's admissions, oldest first. It never holds more weight than can
 // matter: what comes before the newest MaxCost of weight is dropped, since any window that reaches it
-// is full already, whatever the limit. That bounds every sum far below overflow.
+// is full already, whatever the limit. So the weight of any stretch is far below 2^64, and a difference of
+// two running sums is right although the sums themselves wrap.
 type rolling struct {
 	pairs []pair // pairs[head:] are live
 	head  int

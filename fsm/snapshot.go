@@ -161,8 +161,12 @@ func (m *Machine) appendConfig(b []byte) []byte {
 	b = appendOwned(b, m.owned)
 	b = binary.AppendUvarint(b, uint64(m.endedPlan))
 	b = binary.AppendUvarint(b, uint64(m.rev.number))
-	sum := m.rev.policy.Digest()
-	b = append(b, sum[:]...)
+	live := m.liveRevisions()
+	b = binary.AppendUvarint(b, uint64(len(live)))
+	for _, r := range live {
+		sum := r.policy.Digest()
+		b = append(binary.AppendUvarint(b, uint64(r.number)), sum[:]...)
+	}
 	b = binary.AppendUvarint(b, uint64(len(m.labels)))
 	for _, l := range m.labels {
 		b = binary.AppendUvarint(b, uint64(l.revision))

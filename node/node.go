@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -33,11 +34,12 @@ type Node struct {
 	listener  *group.Listener
 	partition *partition.Partition
 	server    *rpc.Server
+	doors     []net.Listener
 	wall      *clock.WallWatch
 	reports   chan partition.Ahead
 }
 
-// Start opens the node's files and ports and begins to take part. fatal is called, once, with why the
+// Start opens the node's files and ports and begins to take part. fatal is called with why the
 // process must end at once: a write or sync has failed, or the disk hangs.
 func Start(ctx context.Context, cfg *Config, version string, logger *slog.Logger, fatal func(error)) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
@@ -68,16 +70,18 @@ func (n *Node) open(ctx context.Context, version string, fatal func(error)) erro
 	if err != nil {
 		return err
 	}
+	n.doors = append(n.doors, grpc)
 	http, err := rpc.ListenPlaintext(ctx, self.HTTP)
 	if err != nil {
-		return errors.Join(err, grpc.Close())
+		return err
 	}
+	n.doors = append(n.doors, http)
 	n.server, err = rpc.New(rpc.Config{
 		Node: n.cfg.ID, ClusterID: n.cfg.ClusterID, Version: version, Backend: (*backend)(n),
 		GRPC: grpc, HTTP: http, Logger: n.logger, Ready: n.ready, LegacyHeaders: n.cfg.HTTP.LegacyHeaders,
 	})
 	if err != nil {
-		return errors.Join(err, grpc.Close(), http.Close())
+		return err
 	}
 	registry := n.server.Registry()
 	registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
@@ -111,6 +115,10 @@ func (n *Node) birth() (*fsm.Birth, error) {
 	return b, nil
 }
 
+// maxBirthPolicyBytes bounds the encoding of the policy of the birth, which is one log entry: it must be
+// sent within one request, and the log cannot read an entry above 64 MiB back.
+const maxBirthPolicyBytes = 16 << 20
+
 // policy reads the policy of the cluster's birth.
 func (n *Node) policy() (*policy.Policy, error) {
 	if n.cfg.PolicyFile == "" {
@@ -120,7 +128,15 @@ func (n *Node) policy() (*policy.Policy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("policy_file: %w", err)
 	}
-	return policy.Parse(filepath.Base(n.cfg.PolicyFile), src)
+	p, err := policy.Parse(filepath.Base(n.cfg.PolicyFile), src)
+	if err != nil {
+		return nil, err
+	}
+	if size := len(p.AppendBinary(nil)); size > maxBirthPolicyBytes {
+		return nil, fmt.Errorf("policy_file: it takes %d bytes encoded, at most %d can be born with: name fewer overrides",
+			size, maxBirthPolicyBytes)
+	}
+	return p, nil
 }
 
 // Run serves until ctx ends or a part fails, then stops: it takes no new requests, lets the old ones end,
@@ -152,9 +168,14 @@ func (n *Node) Run(ctx context.Context) error {
 	return errors.Join(err, n.close())
 }
 
-// close closes what is open, the doors first.
+// close closes what is open: the doors that Run has not closed, then what is behind them.
 func (n *Node) close() error {
 	var errs []error
+	for _, door := range n.doors {
+		if err := door.Close(); !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
 	if n.partition != nil {
 		errs = append(errs, n.partition.Close())
 	}

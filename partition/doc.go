@@ -6,8 +6,8 @@
 // its own: a lone check is committed at once, and under load the entries grow.
 //
 // Guarantees: a decision is returned only after its entry was committed and applied here, in the leadership
-// that stamped it. An error other than outcome_unknown says that the check was not proposed, or never will
-// be applied. A check whose caller has given up before it was proposed is not proposed. Queues, entries and
+// that stamped it. An error other than outcome_unknown and internal says that the check consumed nothing,
+// and never will. A check whose caller has given up before it was proposed is not proposed. Queues, entries and
 // entries in flight are bounded, and one gateway cannot fill the queue alone.
 //
 // The caller's duties: validate a check by [fsm.ValidateCheck] before it is given to [Partition.Check], and

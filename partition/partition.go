@@ -118,7 +118,7 @@ type UsageAnswer struct {
 }
 
 // Check has c decided, if this node leads the partition. Errors are of type *quotaerr.Error; all but
-// outcome_unknown say that nothing was consumed and nothing will be.
+// outcome_unknown and internal say that nothing was consumed and nothing will be.
 func (p *Partition) Check(ctx context.Context, c fsm.Check) (Answer, error) {
 	r := newRequest(ctx, c.Gateway)
 	r.check = &c
@@ -186,7 +186,7 @@ func (p *Partition) Status() Status {
 }
 
 // Role is who leads the partition as this node knows it, and under which epoch the principal's slot is
-// owned. changed is closed when the leadership may be another.
+// owned. changed is closed when this node's own leadership may be another; who only follows has to look again.
 func (p *Partition) Role(principal string) (leader string, leading bool, epoch fsm.Epoch, changed <-chan struct{}) {
 	changed = p.owner.roles.changed()
 	p.replica.view(func(m *fsm.Machine, _ uint64) {

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -200,7 +201,7 @@ func TestSnapshotFails(t *testing.T) {
 		must(t, err)
 		reader, writer := io.Pipe()
 		must(t, reader.CloseWithError(io.ErrClosedPipe))
-		if _, err := s.WriteTo(writer); err != io.ErrClosedPipe {
+		if _, err := s.WriteTo(writer); !errors.Is(err, io.ErrClosedPipe) {
 			t.Errorf("got %v", err)
 		}
 		s.Release()

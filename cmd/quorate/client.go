@@ -58,7 +58,8 @@ func newCheck(o *options) *cobra.Command {
 		Short: "Ask for one decision, and consume if it is an allow",
 		Long: `check asks whether PRINCIPAL may make a request of CLASS now, and consumes when the answer is an allow.
 With --id the same decision is never made twice: a repeat gets the recorded answer. It goes on trying through a
-failover, with the same id. Exit status: 0 allowed, 3 denied, 4 unavailable.`,
+failover, with the same id: keep --timeout below half of the class's replay horizon.
+Exit status: 0 allowed, 3 denied, 4 unavailable.`,
 		Args: usageArgs(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req.Principal, req.ApiClass = args[0], args[1]

@@ -49,7 +49,7 @@ type nodeView struct {
 	Version   string `json:"version"`
 }
 
-// partitionView is a partition as most of its replicas see it. applied_index and digest are the leader's.
+// partitionView is a partition as its leader sees it; without one, as the replica that has applied most.
 type partitionView struct {
 	ID             string        `json:"id"`
 	Leader         string        `json:"leader"`

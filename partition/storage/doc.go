@@ -32,6 +32,6 @@
 //
 // # What it does not do
 //
-// It does not notice a flipped bit inside an entry, nor a log that was cut at an entry's end: neither
-// backend does. Entries carry their own checksum, and whoever encodes them checks it.
+// It does not notice a flipped bit inside an entry, nor a log that was cut at an entry's end or removed:
+// neither backend does. Entries carry a checksum of their own, which is checked when they are applied.
 package storage

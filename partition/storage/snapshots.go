@@ -158,7 +158,10 @@ func (k *sink) Close() error {
 	if err := k.SnapshotSink.Close(); err != nil {
 		return k.store.failed("sync", err)
 	}
-	k.store.newest.Store(k.index)
+	// One that the leader sent may have come in while this one was being written.
+	for now := k.store.newest.Load(); now < k.index && !k.store.newest.CompareAndSwap(now, k.index); {
+		now = k.store.newest.Load()
+	}
 	return nil
 }
 

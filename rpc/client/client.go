@@ -108,11 +108,16 @@ func ask[T any](
 				return out, nil
 			}
 			e := errtable.FromStatus(err)
+			unknown := last != nil && last.Reason == quotaerr.OutcomeUnknown
 			if !errtable.Lookup(e.Reason).Retryable() {
+				// Once an attempt's fate is unknown, a refusal does not say that nothing was consumed; but a
+				// conflict says that the id was another decision's all the time.
+				if unknown && e.Reason != quotaerr.DecisionIDConflict {
+					return zero, last
+				}
 				return zero, e
 			}
-			// Once an attempt's fate is unknown, a later refusal does not say that nothing was consumed.
-			if last == nil || last.Reason != quotaerr.OutcomeUnknown {
+			if !unknown {
 				last = e
 			}
 		}
