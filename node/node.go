@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -56,6 +57,12 @@ func (n *Node) open(ctx context.Context, version string, fatal func(error)) erro
 	source, err := clock.System()
 	if err != nil {
 		return err
+	}
+	if _, err := os.Stat(n.groupDir()); errors.Is(err, fs.ErrNotExist) {
+		// It may be this node that makes the partition; better to say now what it could not be made with.
+		if _, err := n.policy(); err != nil {
+			return err
+		}
 	}
 	n.wall = clock.NewWallWatch(source, n.logger)
 	self, _ := n.cfg.self()

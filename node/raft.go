@@ -18,11 +18,16 @@ func (n *Node) listenRaft(ctx context.Context, addr string) (*group.Listener, er
 	return group.Listen(addr, group.ListenerConfig{Cluster: n.cfg.ClusterID, Node: n.cfg.ID, Logger: n.logger})
 }
 
+// groupDir is where the partition's Raft group has its files.
+func (n *Node) groupDir() string {
+	return filepath.Join(n.cfg.DataDir, "groups", n.cfg.Partition.ID)
+}
+
 // openGroup opens the Raft group of the partition. Its first members are the configured nodes.
 func (n *Node) openGroup(a group.Applier, fatal func(error)) (group.Group, error) {
 	logBytes := uint64(n.cfg.Raft.SnapshotLogMiB) << 20
 	cfg := group.Config{
-		Group: n.cfg.Partition.ID, Dir: filepath.Join(n.cfg.DataDir, "groups", n.cfg.Partition.ID),
+		Group: n.cfg.Partition.ID, Dir: n.groupDir(),
 		Listener: n.listener, Applier: a, Backend: storage.Backend(n.cfg.Raft.Log),
 		Compaction: group.Compaction{LogBytes: logBytes, TrailingBytes: logBytes / 4},
 		Fatal:      fatal, Logger: n.logger,

@@ -224,21 +224,25 @@ func sfList(t *rapid.T, value, kind string) map[string]int64 {
 func TestRateLimitHeadersHold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := &quoratev1.Decision{Outcome: quoratev1.Outcome_OUTCOME_ALLOWED, Reason: "allowed"}
-		names := rapid.SampledFrom([]string{"a", "b", `q"`, `\`, "ä", "\x7f", "x;y=1"})
+		names := rapid.SampledFrom([]string{"a", "b", `q"`, `\`, "ä", "x;y=1"})
 		for range rapid.IntRange(0, 5).Draw(t, "limits") {
 			d.Limits = append(d.Limits, &quoratev1.LimitState{
 				Name: names.Draw(t, "name"), Limit: rapid.Int64Min(0).Draw(t, "limit"),
 				Remaining: rapid.Int64Min(0).Draw(t, "remaining"),
 				Window: durationpb.New(time.Duration(
 					rapid.Int64Range(1e6, int64(366*24*time.Hour)).Draw(t, "window"))),
-				ResetMs: rapid.Int64Range(0, 40_000_000_000).Draw(t, "reset"),
+				ResetMs: rapid.OneOf(rapid.Int64Range(0, 100_000), rapid.Int64Range(0, 40_000_000_000)).
+					Draw(t, "reset"),
 			})
 		}
 		denied := rapid.Bool().Draw(t, "denied")
 		if denied {
 			d.Outcome, d.Reason = quoratev1.Outcome_OUTCOME_DENIED, "quota_exhausted"
 			d.Limit = names.Draw(t, "denying")
-			d.RetryAfterMs = rapid.Int64Range(0, 40_000_000_000).Draw(t, "wait")
+			if len(d.Limits) > 0 { // mostly one that is listed, or there is no room to look at
+				d.Limit = d.Limits[rapid.IntRange(0, len(d.Limits)-1).Draw(t, "denying limit")].Name
+			}
+			d.RetryAfterMs = rapid.Int64Range(0, 100_000).Draw(t, "wait")
 			d.RetryAt = timestamppb.New(time.Unix(0, 0))
 		}
 		rec := httptest.NewRecorder()

@@ -246,7 +246,7 @@ func TestPanicIsNoAnswer(t *testing.T) {
 }
 
 // metric reads a metric without labels.
-func (n *testNode) metric(t *testing.T, name string) float64 {
+func (n *testNode) metric(t testing.TB, name string) float64 {
 	t.Helper()
 	families, err := n.Registry().Gather()
 	if err != nil {

@@ -83,6 +83,7 @@ func runDev(ctx context.Context, f *devFlags, format outputFormat, stdout, stder
 	if err := c.awaitReady(ctx, running); err != nil {
 		return errors.Join(err, running.stop())
 	}
+	running.report()
 	if err := c.announce(format, stdout, running); err != nil {
 		return errors.Join(err, running.stop())
 	}
@@ -96,6 +97,8 @@ type devRunning struct {
 	// failed is closed when a node has ended before the cluster was ready; why says which.
 	failed <-chan struct{}
 	why    func() error
+	// report begins to report nodes that end. Before the cluster is ready, why does.
+	report func()
 	stop   func() error
 }
 
@@ -112,8 +115,7 @@ func (c *devCluster) startProcesses(_ context.Context, stderr io.Writer) (*devRu
 			return nil, errors.Join(err, stop())
 		}
 	}
-	cs.report(stderr, stopping)
-	r := &devRunning{stop: stop}
+	r := &devRunning{stop: stop, report: func() { cs.report(stderr, stopping) }}
 	failed := make(chan struct{})
 	r.failed = failed
 	var first *child
@@ -150,7 +152,7 @@ func (c *devCluster) startNodes(ctx context.Context, stderr io.Writer) (*devRunn
 		}
 		return errors.Join(errs...)
 	}
-	r := &devRunning{stop: stop}
+	r := &devRunning{stop: stop, report: func() {}} // a node reports its end itself
 	for i, cfg := range c.nodes {
 		log, err := os.OpenFile(c.logs[i], os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 		if err != nil {

@@ -37,6 +37,7 @@ type devCluster struct {
 type devRecord struct {
 	ClusterID string `json:"cluster_id"`
 	Nodes     int    `json:"nodes"`
+	BasePort  int    `json:"base_port"`
 }
 
 // layDevCluster makes the directory's files, or finds those of an earlier run.
@@ -91,6 +92,10 @@ func devRecordIn(dir string, f *devFlags, stderr io.Writer) (devRecord, error) {
 			return r, fmt.Errorf("%s holds a cluster of %d nodes: start it with --nodes %d, or use another directory",
 				dir, r.Nodes, r.Nodes)
 		}
+		if r.BasePort != f.basePort {
+			return r, fmt.Errorf("%s holds a cluster on ports from %d: start it with --base-port %d, or use another directory",
+				dir, r.BasePort, r.BasePort)
+		}
 		if f.policy != "" {
 			fmt.Fprintf(stderr, "%s holds a cluster that has its policy already: --policy is not read\n", dir)
 		}
@@ -114,7 +119,7 @@ func devRecordIn(dir string, f *devFlags, stderr io.Writer) (devRecord, error) {
 	if err := os.WriteFile(filepath.Join(dir, "policy.yaml"), text, 0o600); err != nil {
 		return r, err
 	}
-	r = devRecord{ClusterID: uuid.NewString(), Nodes: f.nodes}
+	r = devRecord{ClusterID: uuid.NewString(), Nodes: f.nodes, BasePort: f.basePort}
 	src, err = json.Marshal(r)
 	if err != nil {
 		return r, err
@@ -139,6 +144,9 @@ func (c *devCluster) awaitReady(ctx context.Context, running *devRunning) error 
 		}
 		select {
 		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.Canceled) {
+				return errors.New("interrupted before the cluster was ready")
+			}
 			return fmt.Errorf("the cluster is not ready after %s: see the logs in %s", devReadyTimeout, c.dir)
 		case <-running.failed:
 			return running.why()
@@ -216,7 +224,7 @@ func (c *devCluster) explain(w io.Writer, nodes []devNode) error {
 	}
 	q := shellQuote(exe)
 	_, err = fmt.Fprintf(w, `
-Try, in another terminal (convert is capped at 3 per rolling 60 s for each principal):
+Try, in another terminal (the example policy caps convert at 3 per rolling 60 s for each principal):
 
   %[1]s check u42 convert%[2]s      # three times: allowed; the fourth: denied, with the wait
   %[1]s peek u42 convert%[2]s

@@ -94,6 +94,9 @@ func (s *simulation) replayFiles(
 		in, name = f, traceFile
 	}
 	if outFile != "" {
+		if sameFile(outFile, traceFile) {
+			return fmt.Errorf("--out %s is the trace itself: name another file", outFile)
+		}
 		f, createErr := os.Create(outFile)
 		if createErr != nil {
 			return fmt.Errorf("cannot write the answers: %w", createErr)
@@ -108,6 +111,13 @@ func (s *simulation) replayFiles(
 		return fmt.Errorf("cannot write the answers: %w", flushErr)
 	}
 	return err
+}
+
+// sameFile reports whether two paths name one file that exists.
+func sameFile(a, b string) bool {
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	return errX == nil && errY == nil && os.SameFile(x, y)
 }
 
 // replay answers the lines of a trace until its end, or ctx's.

@@ -27,6 +27,9 @@ const (
 	pause = 100 * time.Millisecond
 )
 
+// errUnreachable is why an attempt was not made.
+var errUnreachable = errors.New("nothing answers there")
+
 // Client asks the nodes of one cluster, the first address first.
 type Client struct {
 	conns []*grpc.ClientConn
@@ -68,8 +71,10 @@ func (c *Client) CheckAndConsume(ctx context.Context, req *quoratev1.CheckReques
 		if err != nil {
 			return nil, err
 		}
-		switch d.GetOutcome() {
-		case quoratev1.Outcome_OUTCOME_ALLOWED, quoratev1.Outcome_OUTCOME_DENIED:
+		reason := quotaerr.Reason(d.GetReason())
+		switch allowed := reason == quotaerr.Allowed; {
+		case d.GetOutcome() == quoratev1.Outcome_OUTCOME_ALLOWED && allowed,
+			d.GetOutcome() == quoratev1.Outcome_OUTCOME_DENIED && reason.IsDecision() && !allowed:
 			return d, nil
 		default:
 			return nil, quotaerr.New(quotaerr.Internal,
@@ -117,7 +122,8 @@ func ask[T any](
 				}
 				return zero, e
 			}
-			if !unknown {
+			// What a node answered says more than that another one cannot be reached.
+			if !unknown && (last == nil || !errors.Is(e, errUnreachable) || errors.Is(last, errUnreachable)) {
 				last = e
 			}
 		}
@@ -162,11 +168,11 @@ func reach(ctx context.Context, conn *grpc.ClientConn) error {
 		case connectivity.Idle:
 			conn.Connect()
 		case connectivity.TransientFailure, connectivity.Shutdown:
-			return quotaerr.New(quotaerr.NoQuorum, "no node can be reached at %s: check --addr and that it runs",
+			return quotaerr.Wrap(quotaerr.NoQuorum, errUnreachable, "no node is reached at %s: check --addr and that it runs",
 				strings.TrimPrefix(conn.Target(), "passthrough:///"))
 		}
 		if !conn.WaitForStateChange(ctx, state) {
-			return quotaerr.Wrap(quotaerr.NoQuorum, ctx.Err(), "no node can be reached at %s in time",
+			return quotaerr.Wrap(quotaerr.NoQuorum, errUnreachable, "no node is reached at %s in time",
 				strings.TrimPrefix(conn.Target(), "passthrough:///"))
 		}
 	}
