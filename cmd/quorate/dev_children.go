@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// childGrace is how long a child may take to end after SIGTERM before it is killed.
-const childGrace = 10 * time.Second
+// childGrace is how long a child may take to end after SIGTERM before it is killed: longer than a node gives
+// itself to let requests end and to close its group.
+const childGrace = 20 * time.Second
 
 // child is a node that runs as a process of its own.
 type child struct {
