@@ -7,11 +7,14 @@ import (
 	"math/rand/v2"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protopath"
+	"google.golang.org/protobuf/reflect/protorange"
 
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
@@ -64,6 +67,9 @@ func (c *Client) Close() error {
 
 // CheckAndConsume has one check decided.
 func (c *Client) CheckAndConsume(ctx context.Context, req *quoratev1.CheckRequest) (*quoratev1.Decision, error) {
+	if err := sendable(req); err != nil {
+		return nil, err
+	}
 	req = proto.CloneOf(req)
 	return ask(ctx, c, func(ctx context.Context, conn *grpc.ClientConn) (*quoratev1.Decision, error) {
 		req.Attempt++
@@ -85,6 +91,9 @@ func (c *Client) CheckAndConsume(ctx context.Context, req *quoratev1.CheckReques
 
 // Peek tells usage and room.
 func (c *Client) Peek(ctx context.Context, req *quoratev1.PeekRequest) (*quoratev1.PeekResponse, error) {
+	if err := sendable(req); err != nil {
+		return nil, err
+	}
 	return ask(ctx, c, func(ctx context.Context, conn *grpc.ClientConn) (*quoratev1.PeekResponse, error) {
 		return quoratev1.NewQuotaClient(conn).Peek(ctx, req)
 	})
@@ -95,6 +104,22 @@ func (c *Client) ClusterStatus(ctx context.Context) (*quoratev1.ClusterStatusRes
 	return ask(ctx, c, func(ctx context.Context, conn *grpc.ClientConn) (*quoratev1.ClusterStatusResponse, error) {
 		return quoratev1.NewAdminClient(conn).ClusterStatus(ctx, &quoratev1.ClusterStatusRequest{})
 	})
+}
+
+// sendable refuses a request with a string that is not UTF-8: it has no encoding, so no node could judge it.
+func sendable(req proto.Message) error {
+	return protorange.Range(req.ProtoReflect(), func(path protopath.Values) error {
+		last := path.Index(-1)
+		if text, ok := last.Value.Interface().(string); ok && !utf8.ValidString(text) {
+			return quotaerr.New(quotaerr.InvalidArgument, "%s is not valid UTF-8", fieldOf(path.Path))
+		}
+		return nil
+	})
+}
+
+// fieldOf writes a path within a request as api_class or also[0].api_class.
+func fieldOf(path protopath.Path) string {
+	return strings.TrimPrefix(path[1:].String(), ".")
 }
 
 // ask makes attempts, one after another and never two at once, until one is definite or ctx ends.

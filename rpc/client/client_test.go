@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -187,5 +188,33 @@ func TestAtTheDeadline(t *testing.T) {
 	}
 	if _, err := New(nil); err == nil {
 		t.Error("a client without addresses was made")
+	}
+}
+
+// Shows that a string that is not UTF-8 is an invalid argument that names its field, and that no
+// node is asked, for every string of a check and a peek.
+func TestInvalidUTF8IsInvalidArgument(t *testing.T) {
+	const bad = "con\xffvert"
+	c := mustClient(t, mustDeadAddr(t))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for field, req := range map[string]*quoratev1.CheckRequest{
+		"principal":         {Principal: bad},
+		"api_class":         {ApiClass: bad},
+		"decision_id":       {DecisionId: bad},
+		"tier":              {Tier: bad},
+		"also[0].api_class": {Also: []*quoratev1.Charge{{ApiClass: bad}}},
+	} {
+		d, err := c.CheckAndConsume(ctx, req)
+		if d != nil || quotaerr.ReasonOf(err) != quotaerr.InvalidArgument || !strings.Contains(err.Error(), " "+field+" ") {
+			t.Errorf("%s: %v, %v", field, d, err)
+		}
+	}
+	for field, req := range map[string]*quoratev1.PeekRequest{
+		"principal": {Principal: bad}, "api_class": {ApiClass: bad}, "tier": {Tier: bad},
+	} {
+		if p, err := c.Peek(ctx, req); p != nil || quotaerr.ReasonOf(err) != quotaerr.InvalidArgument {
+			t.Errorf("peek, %s: %v, %v", field, p, err)
+		}
 	}
 }
