@@ -54,6 +54,20 @@ const (
 	KindInstall Kind = 3
 	KindFreeze  Kind = 4
 	KindThaw    Kind = 5
+	KindRaise   Kind = 6
+)
+
+// Level is a feature level: what the entries of a log may ask of the replicas. It only rises, by an entry
+// of the log, when every replica's program knows the next one.
+type Level uint32
+
+// The feature levels.
+const (
+	// BirthLevel is the level of a partition that was just made.
+	BirthLevel Level = 1
+	// MaxLevel is the highest level that this program knows. Whatever changes the meaning of entries takes
+	// the next one, and is proposed only where the state has reached it.
+	MaxLevel Level = 1
 )
 
 // Entry is one log entry of a partition. Every entry carries its stamp and the Raft term of the
@@ -66,6 +80,9 @@ type Entry struct {
 	// stamp; 0 when the leader's clock gives no bound. It decides nothing here: the state carries it
 	// so that a start can tell how long all replicas were down at least.
 	WallBound int64
+	// Basis is the proposer's state when the entry was made, for the other replicas to compare with
+	// theirs. It decides nothing.
+	Basis Basis
 
 	Birth   *Birth      // KindBirth
 	Checks  []Check     // KindBatch; a batch without checks and peeks is a time tick
@@ -73,6 +90,14 @@ type Entry struct {
 	Install *Install    // KindInstall
 	Plan    PlanID      // KindFreeze, KindThaw
 	Ranges  []SlotRange // KindFreeze
+	Level   Level       // KindRaise
+}
+
+// Basis names a state: the digest that it had when the entry at Index of the log had been applied. Index 0
+// is none.
+type Basis struct {
+	Index  uint64
+	Digest [16]byte
 }
 
 // Birth makes the partition. Only the first one counts.

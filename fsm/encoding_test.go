@@ -31,10 +31,11 @@ func sampleEntries(t testing.TB) []*fsm.Entry {
 				PolicyRevision: 9, RouteEpoch: fsm.NewEpoch(1, 1),
 			},
 		}, Peeks: []fsm.Peek{{Principal: "p", Class: "a", Tier: "t", RouteEpoch: 3}}},
-		{Kind: fsm.KindBatch, Term: 2, Stamp: 7},
+		{Kind: fsm.KindBatch, Term: 2, Stamp: 7, Basis: fsm.Basis{Index: 300, Digest: [16]byte{1, 15: 2}}},
 		{Kind: fsm.KindInstall, Term: 3, Stamp: 8, Install: &fsm.Install{Revision: 2, Policy: p}},
 		{Kind: fsm.KindFreeze, Term: 3, Stamp: 9, Plan: 4, Ranges: []fsm.SlotRange{{First: 1, Last: 2}}},
 		{Kind: fsm.KindThaw, Term: 3, Stamp: 9, Plan: 4},
+		{Kind: fsm.KindRaise, Term: 3, Stamp: 9, Level: 2},
 	}
 }
 
@@ -49,8 +50,8 @@ func TestEntriesAreReadBackExactly(t *testing.T) {
 		if again := fsm.AppendEntry(nil, got); !bytes.Equal(again, b) {
 			t.Errorf("kind %d: read back as another entry", e.Kind)
 		}
-		if diff := cmp.Diff(e.Checks, got.Checks); diff != "" {
-			t.Error(diff)
+		if diff := cmp.Diff(e.Checks, got.Checks); diff != "" || e.Basis != got.Basis || e.Level != got.Level {
+			t.Error(diff, got.Basis, got.Level)
 		}
 		for n := range len(b) {
 			if _, err := fsm.DecodeEntry(b[:n]); err == nil {

@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"math"
 
 	"github.com/quorate/quorate/policy"
 )
 
 // entryVersion is the version of the encoding of entries. A replica that meets a higher one must stop
 // and not skip it: its state would no longer be that of the others.
-const entryVersion = 1
+const entryVersion = 2
 
 // AppendEntry appends the durable encoding of e to b. It ends with a CRC-32C of the rest, since the log
 // beneath does not notice a flipped bit.
@@ -21,6 +22,8 @@ func AppendEntry(b []byte, e *Entry) []byte {
 	b = binary.AppendUvarint(b, e.Term)
 	b = binary.AppendVarint(b, int64(e.Stamp))
 	b = binary.AppendVarint(b, e.WallBound)
+	b = binary.AppendUvarint(b, e.Basis.Index)
+	b = append(b, e.Basis.Digest[:]...)
 	switch e.Kind {
 	case KindBirth:
 		b = appendBirth(b, e.Birth)
@@ -43,6 +46,8 @@ func AppendEntry(b []byte, e *Entry) []byte {
 			b = binary.AppendUvarint(b, uint64(r.First))
 			b = binary.AppendUvarint(b, uint64(r.Last))
 		}
+	case KindRaise:
+		b = binary.AppendUvarint(b, uint64(e.Level))
 	}
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[begin:], castagnoli))
 }
@@ -105,6 +110,8 @@ func DecodeEntry(b []byte) (*Entry, error) {
 		return nil, errors.New("entry: its checksum is wrong: it is damaged, replace this replica")
 	}
 	e := &Entry{Kind: Kind(d.byte()), Term: d.uvarint(), Stamp: d.time(), WallBound: d.varint()}
+	e.Basis.Index = d.uvarint()
+	d.array(e.Basis.Digest[:])
 	switch e.Kind {
 	case KindBirth:
 		e.Birth = d.birth()
@@ -117,6 +124,8 @@ func DecodeEntry(b []byte) (*Entry, error) {
 		for range d.count() {
 			e.Ranges = append(e.Ranges, d.slotRange())
 		}
+	case KindRaise:
+		e.Level = d.level()
 	default:
 		d.fail(fmt.Errorf("kind %d is unknown", e.Kind))
 	}
@@ -172,6 +181,14 @@ func (d *decoder) birth() *Birth {
 		}
 	}
 	return b
+}
+
+func (d *decoder) level() Level {
+	n := d.uvarint()
+	if n > math.MaxUint32 {
+		d.fail(fmt.Errorf("feature level %d is out of range", n))
+	}
+	return Level(n)
 }
 
 func (d *decoder) slotRange() SlotRange {

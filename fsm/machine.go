@@ -23,6 +23,7 @@ type Machine struct {
 	key1      uint64
 	bounds    Bounds
 
+	level     Level
 	owned     ownership
 	endedPlan PlanID // the highest
 
@@ -43,7 +44,7 @@ type Machine struct {
 	limitNames names // of recorded denials
 
 	digest    digest
-	config    []byte // encoding of all that only births, installs and plans change; nil when it changed
+	config    []byte // encoding of all that only rare entries change; nil when it changed
 	configSum recordID
 
 	snapshot *Snapshot // being written
@@ -86,6 +87,9 @@ func (m *Machine) Step(entryTerm uint64, e *Entry) *Answers {
 		a.Refused = m.freeze(e)
 	case KindThaw:
 		a.Refused = m.thaw(e)
+	case KindRaise:
+		m.level = max(m.level, e.Level)
+		m.config = nil
 	default:
 		panic("fsm: entry of an unknown kind")
 	}
@@ -101,7 +105,7 @@ func (m *Machine) bear(b *Birth) {
 	m.seed = b.Seed
 	m.key0 = binary.LittleEndian.Uint64(b.Seed[:8])
 	m.key1 = binary.LittleEndian.Uint64(b.Seed[8:])
-	m.bounds = b.Bounds
+	m.bounds, m.level = b.Bounds, BirthLevel
 	m.owned = slices.Clone(ownership(b.Owned))
 	m.classFor(policy.DefaultClass)
 	m.install(&revision{b.Revision, b.Policy})
@@ -161,6 +165,10 @@ func (m *Machine) Now() Time { return m.now }
 // WallBound is Entry.WallBound of the last entry.
 func (m *Machine) WallBound() int64 { return m.wallBound }
 
+// Level is the feature level that the log has reached; 0 before the birth. A program that does not know it
+// must not go on with this state.
+func (m *Machine) Level() Level { return m.level }
+
 // Idle reports that there is nothing that time could end: no key and no record.
 func (m *Machine) Idle() bool { return m.keys == 0 && m.allows == 0 && m.denials == 0 }
 
@@ -169,7 +177,7 @@ func (m *Machine) Status() Status {
 	s := Status{
 		Cluster: m.cluster, Partition: m.partition, Time: m.now, Bounds: m.bounds,
 		Owned: slices.Clone(m.owned), Keys: m.keys, Allows: m.allows, Denials: m.denials,
-		Digest: m.Digest(),
+		Level: m.level, Digest: m.Digest(),
 	}
 	if m.rev != nil {
 		s.Revision, s.Version, s.PolicyDigest = m.rev.number, m.rev.policy.Version, m.rev.policy.Digest()
@@ -182,6 +190,7 @@ type Status struct {
 	Cluster      string
 	Partition    string
 	Time         Time
+	Level        Level
 	Bounds       Bounds
 	Owned        []OwnedRange
 	Revision     Revision

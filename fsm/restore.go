@@ -89,6 +89,7 @@ func (r *restorer) config() {
 	m.key0 = binary.LittleEndian.Uint64(m.seed[:8])
 	m.key1 = binary.LittleEndian.Uint64(m.seed[8:])
 	m.bounds = Bounds{MaxKeys: d.varint(), MaxReplayRecords: d.varint()}
+	m.level = d.level()
 	m.owned, m.endedPlan = d.owned(), PlanID(d.uvarint())
 	current := Revision(d.uvarint())
 	sums := map[Revision][32]byte{}

@@ -12,7 +12,7 @@ import (
 // A snapshot is a magic number with the format's version, then frames: the configuration, each policy
 // that is in force or carried, each shard, and the digest of it all. A frame is a length and a CRC-32C,
 // four bytes each, little-endian, and its payload.
-var snapshotMagic = [8]byte{'Q', 'U', 'O', 'R', 'F', 'S', 'M', 1}
+var snapshotMagic = [8]byte{'Q', 'U', 'O', 'R', 'F', 'S', 'M', 2}
 
 // maxFrameBytes bounds a frame. The largest is a policy with all the overrides that one may have.
 const maxFrameBytes = 1 << 30
@@ -150,7 +150,7 @@ func (m *Machine) liveRevisions() []*revision {
 	return out
 }
 
-// appendConfig encodes all that only births, installs and plans change.
+// appendConfig encodes all that only rare entries change: births, installs, plans, raises.
 func (m *Machine) appendConfig(b []byte) []byte {
 	b = appendString(b, m.cluster)
 	b = appendString(b, m.partition)
@@ -158,6 +158,7 @@ func (m *Machine) appendConfig(b []byte) []byte {
 	b = append(b, m.seed[:]...)
 	b = binary.AppendVarint(b, m.bounds.MaxKeys)
 	b = binary.AppendVarint(b, m.bounds.MaxReplayRecords)
+	b = binary.AppendUvarint(b, uint64(m.level))
 	b = appendOwned(b, m.owned)
 	b = binary.AppendUvarint(b, uint64(m.endedPlan))
 	b = binary.AppendUvarint(b, uint64(m.rev.number))
