@@ -2,10 +2,14 @@ package node
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/partition"
+	"github.com/quorate/quorate/partition/group"
+	"github.com/quorate/quorate/quotaerr"
 	"github.com/quorate/quorate/rpc"
 )
 
@@ -14,22 +18,44 @@ type backend Node
 
 var _ rpc.Backend = (*backend)(nil)
 
+// absent is why a node without a replica answers nothing.
+func (b *backend) absent() error {
+	return quotaerr.New(quotaerr.NoQuorum, "this node has no part in the cluster yet: %s", b.Waiting())
+}
+
 func (b *backend) Check(ctx context.Context, c fsm.Check) (rpc.Answer, error) {
-	a, err := b.partition.Check(ctx, c)
+	p := b.partition.Load()
+	if p == nil {
+		return rpc.Answer{}, b.absent()
+	}
+	a, err := p.Check(ctx, c)
 	return rpc.Answer(a), err
 }
 
-func (b *backend) Peek(ctx context.Context, p fsm.Peek) (rpc.UsageAnswer, error) {
-	a, err := b.partition.Peek(ctx, p)
+func (b *backend) Peek(ctx context.Context, peek fsm.Peek) (rpc.UsageAnswer, error) {
+	p := b.partition.Load()
+	if p == nil {
+		return rpc.UsageAnswer{}, b.absent()
+	}
+	a, err := p.Peek(ctx, peek)
 	return rpc.UsageAnswer(a), err
 }
 
 func (b *backend) Leader(principal string) rpc.Leadership {
-	leader, leading, epoch, changed := b.partition.Role(principal)
+	p := b.partition.Load()
+	if p == nil {
+		return rpc.Leadership{}
+	}
+	leader, leading, epoch, changed := p.Role(principal)
 	return rpc.Leadership{Node: leader, Local: leading, Epoch: epoch, Changed: changed}
 }
 
-func (b *backend) ReplayHorizon(apiClass string) time.Duration { return b.partition.Horizon(apiClass) }
+func (b *backend) ReplayHorizon(apiClass string) time.Duration {
+	if p := b.partition.Load(); p != nil {
+		return p.Horizon(apiClass)
+	}
+	return 0
+}
 
 func (b *backend) Members() []rpc.Member {
 	out := make([]rpc.Member, len(b.cfg.Nodes))
@@ -39,41 +65,75 @@ func (b *backend) Members() []rpc.Member {
 	return out
 }
 
+func (b *backend) Waiting() string {
+	if why := b.waiting.Load(); why != nil {
+		return *why
+	}
+	return ""
+}
+
 func (b *backend) Replicas(context.Context) ([]rpc.Replica, error) {
-	s := b.partition.Status()
+	p := b.partition.Load()
+	if p == nil {
+		return nil, nil
+	}
+	s := p.Status()
 	r := rpc.Replica{
 		Partition: b.cfg.Partition.ID, Role: rpc.RoleFollower, Leader: s.Leader, Term: s.RaftTerm,
 		AppliedIndex: s.AppliedIndex, Digest: s.Digest[:], Ranges: s.Owned,
 		Revision: s.Revision, PolicyVersion: s.Version,
+		Stopped: s.Diverged, FeatureLevel: uint32(s.Level), DiskLow: s.DiskLow, Instance: b.claim.Instance(),
+	}
+	self := false
+	for _, m := range s.Members {
+		r.Members = append(r.Members, rpc.ReplicaMember{Node: m.ID, Instance: m.Instance, Learner: m.Learner})
+		self = self || m.ID == b.cfg.ID && !m.Learner
 	}
 	switch {
+	case s.Diverged != "":
+		r.Role = rpc.RoleStopped
+	case !self:
+		r.Role = rpc.RoleLearner // or is to become one
 	case s.Leadership.Ready:
 		r.Role = rpc.RoleLeader
 	case s.Leader == "":
 		r.Role = rpc.RoleCandidate
 	}
-	for _, m := range s.Members {
-		r.Members = append(r.Members, m.ID)
-		if m.ID == b.cfg.ID && m.Learner {
-			r.Role = rpc.RoleLearner
-		}
-	}
 	return []rpc.Replica{r}, nil
 }
 
-func (b *backend) ReportPace(_ context.Context, p rpc.Pace) error {
-	b.logger.Warn("a follower saw partition time outrun its clock", "follower", p.From, "partition", p.Partition,
-		"term", p.Term, "partition_time", time.Duration(p.PartitionNanos), "follower_time", time.Duration(p.LocalNanos))
-	if p.Partition != b.cfg.Partition.ID {
+func (b *backend) ReportPace(_ context.Context, r rpc.Pace) error {
+	b.logger.Warn("a follower saw partition time outrun its clock", "follower", r.From, "partition", r.Partition,
+		"term", r.Term, "partition_time", time.Duration(r.PartitionNanos), "follower_time", time.Duration(r.LocalNanos))
+	p := b.partition.Load()
+	if p == nil || r.Partition != b.cfg.Partition.ID {
 		return nil
 	}
-	return b.partition.StepDown(p.Term)
+	return p.StepDown(r.Term)
 }
 
-// ready says what the node needs to be ready: a leader to pass checks on to, or to be it.
+// ready says what the node needs to be ready: a leader to pass checks on to, or to be it, and room on its
+// disk.
 func (n *Node) ready() []rpc.Condition {
+	disk := rpc.Condition{Name: "disk", Ready: !n.diskLow.Load(), Detail: "has room"}
+	if !disk.Ready {
+		disk.Detail = fmt.Sprintf("less than %d MiB are free in %s: make room", *n.cfg.Storage.MinFreeMiB, n.cfg.DataDir)
+	}
+	return []rpc.Condition{n.partitionReady(), disk}
+}
+
+func (n *Node) partitionReady() rpc.Condition {
 	c := rpc.Condition{Name: "partition " + n.cfg.Partition.ID}
-	switch s := n.partition.Status(); {
+	p := n.partition.Load()
+	if p == nil {
+		c.Detail = (*backend)(n).Waiting()
+		return c
+	}
+	switch s := p.Status(); {
+	case s.Diverged != "":
+		c.Detail = "the replica has stopped for good, replace it: " + s.Diverged
+	case !slices.ContainsFunc(s.Members, func(m group.Member) bool { return m.Instance == n.claim.Instance() }):
+		c.Detail = "waiting for a leader to add this replica"
 	case s.Leader == "" && s.Leadership.Term == 0:
 		c.Detail = "no leader is known"
 	case !s.Born:
@@ -81,7 +141,7 @@ func (n *Node) ready() []rpc.Condition {
 	default:
 		c.Ready, c.Detail = true, "led by "+s.Leader
 	}
-	return []rpc.Condition{c}
+	return c
 }
 
 // ahead queues a report of a leader whose time runs fast. One at a time is enough.

@@ -41,6 +41,7 @@ type Config struct {
 	Partition PartitionConfig `koanf:"partition"`
 	Clock     ClockConfig     `koanf:"clock"`
 	Raft      RaftConfig      `koanf:"raft"`
+	Storage   StorageConfig   `koanf:"storage"`
 	HTTP      HTTPConfig      `koanf:"http"`
 	Log       LogConfig       `koanf:"log"`
 }
@@ -81,6 +82,14 @@ type RaftConfig struct {
 	SnapshotLogMiB int64 `koanf:"snapshot_log_mib"`
 }
 
+// StorageConfig is about the data directory.
+type StorageConfig struct {
+	// MinFreeMiB is the least room in the data directory's file system, in MiB. With less, checks are refused
+	// with capacity and leadership is handed over, before a write fails and ends the process. Default 256;
+	// 0 switches that off.
+	MinFreeMiB *int64 `koanf:"min_free_mib"`
+}
+
 // HTTPConfig is about the HTTP answers.
 type HTTPConfig struct {
 	// LegacyHeaders adds X-RateLimit-* to the answers of /v1/check. Default false.
@@ -93,6 +102,9 @@ type LogConfig struct {
 	Level  string `koanf:"level"`
 	Format string `koanf:"format"`
 }
+
+// defaultMinFreeMiB is room for a snapshot and the log between two of a partition of ordinary size.
+const defaultMinFreeMiB = 256
 
 // SetDefaults fills in what is not set.
 func (c *Config) SetDefaults() {
@@ -116,6 +128,10 @@ func (c *Config) SetDefaults() {
 	def(&c.Raft.Log, "wal")
 	if c.Raft.SnapshotLogMiB == 0 {
 		c.Raft.SnapshotLogMiB = 64
+	}
+	if c.Storage.MinFreeMiB == nil {
+		least := int64(defaultMinFreeMiB)
+		c.Storage.MinFreeMiB = &least
 	}
 	def(&c.Log.Level, "info")
 	def(&c.Log.Format, "text")
@@ -161,6 +177,9 @@ func (c *Config) Validate() error {
 	if c.Raft.SnapshotLogMiB < 1 || c.Raft.SnapshotLogMiB > 1<<20 {
 		bad("raft.snapshot_log_mib: %d: set it between 1 and 2^20", c.Raft.SnapshotLogMiB)
 	}
+	if m := c.Storage.MinFreeMiB; m == nil || *m < 0 || *m > 1<<30 {
+		bad("storage.min_free_mib: set it between 0 and 2^30; 0 switches the check off")
+	}
 	oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	oneOf("log.format", c.Log.Format, "text", "json")
 	return errors.Join(errs...)
@@ -196,6 +215,34 @@ func (c *Config) self() (Peer, bool) {
 		}
 	}
 	return Peer{}, false
+}
+
+// peer is the node with an id.
+func (c *Config) peer(id string) (Peer, bool) {
+	for _, p := range c.Nodes {
+		if p.ID == id {
+			return p, true
+		}
+	}
+	return Peer{}, false
+}
+
+// ids are those of all nodes, in the order in which they are written.
+func (c *Config) ids() (out []string) {
+	for _, p := range c.Nodes {
+		out = append(out, p.ID)
+	}
+	return out
+}
+
+// others are all nodes but this one.
+func (c *Config) others() (out []Peer) {
+	for _, p := range c.Nodes {
+		if p.ID != c.ID {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // YAML is c as a configuration file.

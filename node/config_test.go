@@ -46,11 +46,26 @@ func TestLoadConfig(t *testing.T) {
 		t.Errorf("data_dir %q, want %q", c.DataDir, want)
 	}
 	if c.Partition.ID != "p0" || c.Partition.MaxKeys != 5_000_000 || c.Raft.Log != "wal" ||
-		c.Clock.TrustWall != "never" {
+		c.Clock.TrustWall != "never" || *c.Storage.MinFreeMiB != 256 {
 		t.Errorf("defaults: %+v", c)
 	}
 	if self, ok := c.self(); !ok || self.Raft != "127.0.0.1:7" {
 		t.Errorf("this node is %+v", self)
+	}
+}
+
+// Shows that the bound of the disk's room can be switched off by a 0, in the file and by the environment.
+func TestDiskBoundCanBeSwitchedOff(t *testing.T) {
+	inFile, err := LoadConfig(writeConfig(t, goodConfig+"storage: {min_free_mib: 0}\n"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	byEnv, err := LoadConfig(writeConfig(t, goodConfig), []string{"QUORATE_STORAGE__MIN_FREE_MIB=0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *inFile.Storage.MinFreeMiB != 0 || *byEnv.Storage.MinFreeMiB != 0 {
+		t.Errorf("%d and %d, want 0", *inFile.Storage.MinFreeMiB, *byEnv.Storage.MinFreeMiB)
 	}
 }
 
@@ -90,7 +105,8 @@ clock: {max_drift_ppm: -1, trust_wall: always}
 raft: {log: etcd, snapshot_log_mib: -3}
 partition: {id: "a/b", max_keys: -5}
 log: {level: loud, format: xml}
-`, nil, []string{"max_drift_ppm", "trust_wall", "raft.log", "snapshot_log_mib", "partition.id", "max_keys", "log.level", "log.format"}},
+storage: {min_free_mib: -1}
+`, nil, []string{"storage.min_free_mib", "max_drift_ppm", "trust_wall", "raft.log", "snapshot_log_mib", "partition.id", "max_keys", "log.level", "log.format"}},
 		{"addresses", strings.ReplaceAll(goodConfig, "127.0.0.1:5", "127.0.0.1:1"), nil, []string{"nodes[1].grpc", "nodes[0].grpc"}},
 		{"no port", strings.ReplaceAll(goodConfig, "127.0.0.1:7", "localhost"), nil, []string{"nodes[1].raft", "host:port"}},
 		{"twice", strings.ReplaceAll(goodConfig, "id: n0,", "id: n1,"), nil, []string{"listed twice"}},

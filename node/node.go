@@ -10,6 +10,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/oklog/run"
@@ -29,47 +31,57 @@ const drainTimeout = 5 * time.Second
 
 // Node is one node: its replica, its doors, and what watches over them.
 type Node struct {
-	cfg       *Config
-	logger    *slog.Logger
-	claim     *storage.Claimed
-	listener  *group.Listener
-	partition *partition.Partition
-	server    *rpc.Server
-	doors     []net.Listener
-	wall      *clock.WallWatch
-	reports   chan partition.Ahead
+	cfg      *Config
+	logger   *slog.Logger
+	held     *holdback // behind logger
+	version  string
+	fatal    func(error)
+	source   clock.Source
+	claim    *storage.Claimed
+	blank    bool // the data directory was nobody's before
+	memory   *memory
+	listener *group.Listener
+	server   *rpc.Server
+	doors    []net.Listener
+	wall     *clock.WallWatch
+	reports  chan partition.Ahead
+
+	neighbours neighbours
+	has        atomic.Bool // the group's stores are in the data directory
+	diskLow    atomic.Bool
+	waiting    atomic.Pointer[string] // what for, before there is a replica
+	group      atomic.Pointer[group.RaftGroup]
+	partition  atomic.Pointer[partition.Partition] // after group
 }
 
-// Start opens the node's files and ports and begins to take part. fatal is called with why the
-// process must end at once: a write or sync has failed, or the disk hangs.
+// Start claims the node's data directory and opens its ports; Run lets it take part. fatal is called with
+// why the process must end at once: a write or sync has failed, the disk hangs, or the log is beyond this
+// program.
 func Start(ctx context.Context, cfg *Config, version string, logger *slog.Logger, fatal func(error)) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, logger: logger.With("node", cfg.ID), reports: make(chan partition.Ahead, 1)}
-	if err := n.open(ctx, version, fatal); err != nil {
+	held := newHoldback(logger.Handler())
+	n := &Node{
+		cfg: cfg, logger: slog.New(held).With("node", cfg.ID), held: held, version: version, fatal: fatal,
+		reports: make(chan partition.Ahead, 1),
+	}
+	n.wait("starting")
+	if err := n.open(ctx); err != nil {
 		return nil, errors.Join(err, n.close())
 	}
 	return n, nil
 }
 
-func (n *Node) open(ctx context.Context, version string, fatal func(error)) error {
-	source, err := clock.System()
-	if err != nil {
+func (n *Node) open(ctx context.Context) (err error) {
+	if n.source, err = clock.System(); err != nil {
 		return err
 	}
-	if _, err := os.Stat(n.groupDir()); errors.Is(err, fs.ErrNotExist) {
-		// It may be this node that makes the partition; better to say now what it could not be made with.
-		if _, err := n.policy(); err != nil {
-			return err
-		}
+	n.wall = clock.NewWallWatch(n.source, n.logger)
+	if err := n.claimDir(); err != nil {
+		return err
 	}
-	n.wall = clock.NewWallWatch(source, n.logger)
 	self, _ := n.cfg.self()
-	owner := storage.Identity{Cluster: n.cfg.ClusterID, Node: n.cfg.ID}
-	if n.claim, err = storage.Claim(n.cfg.DataDir, owner); err != nil {
-		return err
-	}
 	if n.listener, err = n.listenRaft(ctx, self.Raft); err != nil {
 		return err
 	}
@@ -84,24 +96,43 @@ func (n *Node) open(ctx context.Context, version string, fatal func(error)) erro
 	}
 	n.doors = append(n.doors, http)
 	n.server, err = rpc.New(rpc.Config{
-		Node: n.cfg.ID, ClusterID: n.cfg.ClusterID, Version: version, Backend: (*backend)(n),
+		Node: n.cfg.ID, ClusterID: n.cfg.ClusterID, Version: n.version, Backend: (*backend)(n),
 		GRPC: grpc, HTTP: http, Logger: n.logger, Ready: n.ready, LegacyHeaders: n.cfg.HTTP.LegacyHeaders,
 	})
 	if err != nil {
 		return err
 	}
-	registry := n.server.Registry()
-	registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+	n.server.Registry().MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "quorate_wall_clock_jumps_total", Help: "Jumps of the wall clock. No decision depends on it.",
 	}, func() float64 { return float64(n.wall.Jumps()) }))
-	n.partition, err = partition.Open(partition.Config{
-		ID: n.cfg.Partition.ID, NodeID: n.cfg.ID, Birth: n.birth, Source: source,
-		MaxDriftPPM: n.cfg.Clock.MaxDriftPPM, TrustWall: clock.TrustWall(n.cfg.Clock.TrustWall),
-		Ahead: n.ahead, Metrics: registry, Logger: n.logger,
-		Open: func(a group.Applier) (group.Group, error) { return n.openGroup(a, fatal) },
-	})
+	return nil
+}
+
+// identityFile is what a claim writes into a directory that is nobody's.
+const identityFile = "identity.json"
+
+func (n *Node) claimDir() (err error) {
+	_, statErr := os.Stat(filepath.Join(n.cfg.DataDir, identityFile))
+	n.blank = errors.Is(statErr, fs.ErrNotExist)
+	owner := storage.Identity{Cluster: n.cfg.ClusterID, Node: n.cfg.ID}
+	if n.claim, err = storage.Claim(n.cfg.DataDir, owner); err != nil {
+		return err
+	}
+	n.has.Store(n.claim.Has(n.cfg.Partition.ID))
+	n.memory, err = loadMemory(n.cfg.DataDir, n.cfg.Partition.ID)
 	return err
 }
+
+// disown undoes the claim of a directory that was nobody's and is the wrong one: nothing refers to it.
+func (n *Node) disown() error {
+	if !n.blank || n.has.Load() {
+		return nil
+	}
+	return os.Remove(filepath.Join(n.cfg.DataDir, identityFile))
+}
+
+// wait notes what the node waits for before it has a replica.
+func (n *Node) wait(what string) { n.waiting.Store(&what) }
 
 // birth makes the partition's first entry: a seed of its own, all slots, and the configured policy.
 func (n *Node) birth() (*fsm.Birth, error) {
@@ -146,8 +177,9 @@ func (n *Node) policy() (*policy.Policy, error) {
 	return p, nil
 }
 
-// Run serves until ctx ends or a part fails, then stops: it takes no new requests, lets the old ones end,
-// and closes its files.
+// Run lets the node take part and serves until ctx ends or a part fails, then stops: it takes no new
+// requests, lets the old ones end, and closes its files. Its doors are open while it still finds out
+// whether it may take part; what it then returns is why it must not.
 func (n *Node) Run(ctx context.Context) error {
 	var g run.Group
 	stopped, stop := context.WithCancel(ctx)
@@ -161,18 +193,40 @@ func (n *Node) Run(ctx context.Context) error {
 		defer cancel()
 		n.server.Shutdown(drain)
 	})
-	background := func(f func(context.Context)) {
+	background := func(f func(context.Context) error) {
 		ctx, cancel := context.WithCancel(context.Background())
 		g.Add(func() error {
-			f(ctx)
+			if err := f(ctx); err != nil && ctx.Err() == nil {
+				return err
+			}
 			<-ctx.Done()
 			return nil
 		}, func(error) { cancel() })
 	}
-	background(n.wall.Run)
-	background(n.sendReports)
+	for _, watch := range []func(context.Context){n.wall.Run, n.sendReports, n.watchDisk, n.watchNeighbours} {
+		background(func(ctx context.Context) error {
+			watch(ctx)
+			return nil
+		})
+	}
+	background(n.takePart)
 	err := g.Run()
 	return errors.Join(err, n.close())
+}
+
+// takePart opens the replica and looks after it until ctx ends.
+func (n *Node) takePart(ctx context.Context) error {
+	if err := n.join(ctx); err != nil {
+		if errors.Is(err, errLost) {
+			err = errors.Join(err, n.disown())
+		}
+		return err
+	}
+	var loops sync.WaitGroup
+	loops.Go(func() { n.keepMembers(ctx) })
+	loops.Go(func() { n.remember(ctx) })
+	loops.Wait()
+	return nil
 }
 
 // close closes what is open: the doors that Run has not closed, then what is behind them.
@@ -183,8 +237,8 @@ func (n *Node) close() error {
 			errs = append(errs, err)
 		}
 	}
-	if n.partition != nil {
-		errs = append(errs, n.partition.Close())
+	if p := n.partition.Load(); p != nil {
+		errs = append(errs, p.Close())
 	}
 	if n.listener != nil {
 		errs = append(errs, n.listener.Close())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,6 +20,7 @@ import (
 	"github.com/quorate/quorate/clock"
 	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/partition/group"
+	"github.com/quorate/quorate/partition/storage"
 	"github.com/quorate/quorate/policy"
 	"github.com/quorate/quorate/quotaerr"
 )
@@ -96,7 +98,10 @@ type machine struct {
 	self     group.Member
 	clock    *clock.Fake
 	listener *group.Listener
+	fatal    chan error   // what its process ended with
 	births   atomic.Int32 // how often it was asked for the birth
+	opened   bool         // once
+	level    fsm.Level    // of its program; 0 is the newest
 
 	mu    sync.Mutex // guards the fields below
 	p     *Partition // nil while down
@@ -110,8 +115,10 @@ type cluster struct {
 	dir         string
 	machines    []*machine
 	compaction  group.Compaction
-	tick        time.Duration // an hour, so that nothing is written but what the test asks for
+	network     func(group.Network) group.Network // nil: as it is
+	tick        time.Duration                     // an hour, so that nothing is written but what the test asks for
 	expectAhead bool
+	level       fsm.Level // of all programs; 0 is the newest
 }
 
 // newCluster starts three nodes whose clocks differ, as those of machines do, and stand still.
@@ -130,7 +137,8 @@ func newCluster(t *testing.T, adjust func(*cluster)) *cluster {
 			}
 		})
 		m := &machine{
-			id: id, self: group.Member{ID: id, Addr: l.Addr()}, clock: &clock.Fake{}, listener: l,
+			id: id, self: group.Member{ID: id, Instance: "dir-" + id, Addr: l.Addr()}, clock: &clock.Fake{},
+			listener: l, fatal: make(chan error, 8), level: c.level,
 		}
 		m.clock.Advance(int64(i+1) * int64(time.Hour))
 		c.machines = append(c.machines, m)
@@ -145,11 +153,24 @@ func newCluster(t *testing.T, adjust func(*cluster)) *cluster {
 // mustOpen starts a node's process on its files.
 func (c *cluster) mustOpen(m *machine) {
 	c.t.Helper()
+	must(c.t, c.open(m))
+}
+
+func (c *cluster) open(m *machine) error {
+	c.t.Helper()
+	var network group.Network = m.listener
+	if c.network != nil {
+		network = c.network(network)
+	}
 	dir := filepath.Join(c.dir, m.id)
 	must(c.t, os.MkdirAll(dir, 0o750))
-	members := make([]group.Member, len(c.machines))
-	for i := range members {
-		members[i] = c.machines[i].self
+	first := !m.opened
+	m.opened = true
+	var members []group.Member
+	for _, other := range c.machines {
+		if m == c.machines[0] { // the one that makes the group
+			members = append(members, other.self)
+		}
 	}
 	p, err := Open(Config{
 		ID: "p0", NodeID: m.id, Source: m.clock, MaxDriftPPM: testDriftPPM, TrustWall: clock.TrustNever,
@@ -159,8 +180,9 @@ func (c *cluster) mustOpen(m *machine) {
 		},
 		Open: func(a group.Applier) (group.Group, error) {
 			return group.Open(group.Config{
-				Group: "p0", Dir: filepath.Join(dir, "p0"), Listener: m.listener, Self: m.self,
-				Bootstrap: members, Applier: a, Compaction: c.compaction,
+				Group: "p0", Disk: storage.NewFiles(filepath.Join(dir, "p0"), storage.WAL, nil),
+				Network: network, Self: m.self, First: first, Bootstrap: members,
+				Applier: a, Compaction: c.compaction,
 				Timing: group.Timing{
 					Heartbeat: 200 * time.Millisecond, Commit: 10 * time.Millisecond,
 					Request: 500 * time.Millisecond, Enqueue: 500 * time.Millisecond,
@@ -174,12 +196,49 @@ func (c *cluster) mustOpen(m *machine) {
 			defer m.mu.Unlock()
 			m.ahead = append(m.ahead, a)
 		},
+		Consult: c.consult(m), PeerLevels: c.peerLevels(m), Level: m.level,
+		Fatal:   func(err error) { m.fatal <- err },
 		Metrics: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler), tickInterval: c.tick,
 	})
-	must(c.t, err)
+	if err != nil {
+		return err
+	}
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.p = p
-	m.mu.Unlock()
+	return nil
+}
+
+// consult asks the other process directly; one that is down does not answer.
+func (c *cluster) consult(from *machine) Consult {
+	return func(_ context.Context, m group.Member, index uint64, own [16]byte) ([16]byte, bool, error) {
+		for _, other := range c.machines {
+			if p := other.partition(); other.id == m.ID && other != from && p != nil {
+				digest, known := p.Suspect(index, own)
+				return digest, known, nil
+			}
+		}
+		return [16]byte{}, false, group.ErrNoAnswer
+	}
+}
+
+// peerLevels are those of the processes that run, and all of them only when all run.
+func (c *cluster) peerLevels(from *machine) func() (fsm.Level, bool) {
+	return func() (fsm.Level, bool) {
+		lowest, all := fsm.Level(math.MaxUint32), true
+		for _, m := range c.machines {
+			if m == from {
+				continue
+			}
+			p := m.partition()
+			if p == nil {
+				all = false
+				continue
+			}
+			lowest = min(lowest, p.cfg.Level)
+		}
+		return lowest, all
+	}
 }
 
 // partition is the node's running process; nil while it is down.
@@ -229,6 +288,9 @@ func (c *cluster) finish() {
 		c.mustClose(m)
 	}
 	for _, m := range c.machines {
+		if len(m.fatal) > 0 {
+			c.t.Errorf("%s ended: %v", m.id, <-m.fatal)
+		}
 		if a := m.alarms(); len(a) > 0 && !c.expectAhead {
 			c.t.Errorf("%s saw partition time outrun its clock: %+v", m.id, a)
 		}

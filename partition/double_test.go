@@ -195,6 +195,7 @@ func (s *script) Promote(string) error          { return errNotScripted }
 func (s *script) Remove(string) error           { return errNotScripted }
 func (s *script) Transfer(string) error         { return errNotScripted }
 func (s *script) CompactNow() error             { return errNotScripted }
+func (s *script) Condemn(string) error          { return errNotScripted }
 func (s *script) Status() group.Status          { return group.Status{} }
 
 // scripted runs f in a bubble of fake time, with a partition of node n1 on a script that nobody leads.
@@ -216,8 +217,10 @@ func scripted(t *testing.T, f func(t *testing.T, p *Partition, s *script, c *clo
 				s.applier = a
 				return s, nil
 			},
-			Ahead:   func(a Ahead) { t.Errorf("unexpected: %+v", a) },
-			Metrics: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
+			Ahead:      func(a Ahead) { t.Errorf("unexpected: %+v", a) },
+			PeerLevels: func() (fsm.Level, bool) { return 0, false },
+			Fatal:      func(err error) { t.Errorf("unexpected: %v", err) },
+			Metrics:    prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
 		})
 		must(t, err)
 		defer func() {

@@ -14,6 +14,8 @@ type metrics struct {
 	decisions prometheus.Histogram
 	commit    prometheus.Histogram
 	paceAlarm prometheus.Counter
+
+	disagreements prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer, p *Partition) *metrics {
@@ -37,12 +39,16 @@ func newMetrics(reg prometheus.Registerer, p *Partition) *metrics {
 			Name: "quorate_partition_time_ahead_total", ConstLabels: labels,
 			Help: "Times that this replica saw partition time outrun its own clock.",
 		}),
+		disagreements: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "quorate_partition_disagreements_total", ConstLabels: labels,
+			Help: "Times that this replica saw another's state differ from its own.",
+		}),
 	}
 	state := func(name, help string, read func(s *fsm.Status) float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels},
 			func() float64 { s := p.Status(); return read(&s.Status) })
 	}
-	reg.MustRegister(m.entries, m.decisions, m.commit, m.paceAlarm,
+	reg.MustRegister(m.entries, m.decisions, m.commit, m.paceAlarm, m.disagreements,
 		state("quorate_partition_keys", "Live keys.", func(s *fsm.Status) float64 { return float64(s.Keys) }),
 		state("quorate_partition_replay_records", "Recorded allows.",
 			func(s *fsm.Status) float64 { return float64(s.Allows) }),
@@ -50,6 +56,16 @@ func newMetrics(reg prometheus.Registerer, p *Partition) *metrics {
 			func(s *fsm.Status) float64 { return float64(s.Denials) }),
 		state("quorate_partition_policy_revision", "Policy revision in force.",
 			func(s *fsm.Status) float64 { return float64(s.Revision) }),
+		state("quorate_partition_feature_level", "Feature level that the log has reached.",
+			func(s *fsm.Status) float64 { return float64(s.Level) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "quorate_partition_diverged", ConstLabels: labels,
+			Help: "1 when this replica has stopped for good, since its state is not that of a majority.",
+		}, func() float64 { return flag(p.agreement.diverged.Load() != nil) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "quorate_partition_disk_low", ConstLabels: labels,
+			Help: "1 while this node's disk has too little room for the partition to admit anything.",
+		}, func() float64 { return flag(p.diskLow.Load()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "quorate_partition_leader", ConstLabels: labels,
 			Help: "1 while this node leads the partition.",

@@ -47,6 +47,12 @@ type owner struct {
 	term     atomic.Uint64 // that the timeline leads; 0 none; set by run's goroutine only
 	roles    *roles
 	buffer   []byte
+
+	halted     func() error // why no answers are given; nil while they are
+	diskLow    func() bool
+	handedOver time.Time // when it last did so because the disk is low
+	level      fsm.Level // the highest that this program knows
+	peerLevels func() (lowest fsm.Level, all bool)
 }
 
 // run serves until ctx ends, and then answers everything that still waits.
@@ -67,6 +73,10 @@ func (o *owner) run(ctx context.Context) {
 		case <-o.group.Changed():
 			o.roles.announce()
 		case <-tick.C:
+			if ready {
+				o.raise()
+				o.makeWay()
+			}
 			if ready && o.wantsTick() {
 				o.tick()
 			}
@@ -146,6 +156,43 @@ func (o *owner) wantsTick() bool {
 	return !idle
 }
 
+// raise puts the feature level up by one when every replica's program knows the next.
+func (o *owner) raise() {
+	var now fsm.Level
+	o.replica.view(func(m *fsm.Machine, _ uint64) { now = m.Level() })
+	if now >= o.level || len(o.slots) > 0 {
+		return
+	}
+	if lowest, all := o.peerLevels(); !all || lowest <= now {
+		return
+	}
+	p, err := o.send(&fsm.Entry{Kind: fsm.KindRaise, Level: now + 1})
+	if err != nil {
+		return
+	}
+	<-p.Done()
+	_, err = p.Result()
+	o.logger.Info("the feature level was raised", "level", now+1, "error", err)
+}
+
+// handOverEvery bounds how often leadership is handed over because the disk is low: the next leader's may
+// be, too, and then it goes round.
+const handOverEvery = 5 * time.Second
+
+// makeWay hands leadership over while the disk is low.
+func (o *owner) makeWay() {
+	if !o.diskLow() || !o.handedOver.IsZero() && time.Since(o.handedOver) < handOverEvery {
+		return
+	}
+	o.handedOver = time.Now()
+	o.logger.Warn("the disk has too little room left: handing leadership over")
+	o.waiters.Go(func() {
+		if err := o.group.Transfer(""); err != nil && !errors.Is(err, group.ErrNotLeader) {
+			o.logger.Warn("leadership was not handed over", "error", err)
+		}
+	})
+}
+
 // commit waits for a place in flight, closes a batch and sends it on its way.
 func (o *owner) commit(ctx context.Context) {
 	select {
@@ -219,6 +266,7 @@ func (o *owner) send(e *fsm.Entry) (group.Proposal, error) {
 		return nil, err
 	}
 	e.Term, e.Stamp, e.WallBound = term, fsm.Time(stamp), o.timeline.WallBound()
+	e.Basis = o.replica.basis()
 	o.buffer = fsm.AppendEntry(o.buffer[:0], e)
 	o.proposed = time.Now()
 	return o.group.Propose(append([]byte(nil), o.buffer...)), nil
@@ -228,6 +276,9 @@ func (o *owner) send(e *fsm.Entry) (group.Proposal, error) {
 func (o *owner) distribute(batch []*request, p group.Proposal) {
 	result, err := p.Result()
 	answers, ok := result.(*fsm.Answers)
+	if err == nil {
+		err = o.halted() // what was computed may be wrong
+	}
 	switch {
 	case errors.Is(err, group.ErrNotLeader):
 		answer(batch, outcome{err: o.notLeader()})
@@ -277,8 +328,14 @@ func (o *owner) ask(r *request) outcome {
 	if err := r.ctx.Err(); err != nil {
 		return outcome{err: o.gaveUp(err)}
 	}
+	if err := o.halted(); err != nil {
+		return outcome{err: quotaerr.New(quotaerr.NoQuorum, "this replica gives no answers: %v", err)}
+	}
 	if o.group.Leadership().Term == 0 {
 		return outcome{err: o.notLeader()}
+	}
+	if r.check != nil && o.diskLow() {
+		return outcome{err: quotaerr.New(quotaerr.Capacity, "the leader's disk has too little room left: back off")}
 	}
 	if err := o.queue.push(r); err != nil {
 		return outcome{err: err}

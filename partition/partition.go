@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,10 +29,19 @@ type Config struct {
 	MaxDriftPPM int64
 	TrustWall   clock.TrustWall
 	// Ahead hears that partition time outran this machine's clock; it must not block.
-	Ahead   func(Ahead)
+	Ahead func(Ahead)
+	// Consult asks another replica, when states differ.
+	Consult Consult
+	// PeerLevels is the lowest feature level that the programs of all other replicas know; all is false
+	// while one of them is unknown.
+	PeerLevels func() (lowest fsm.Level, all bool)
+	// Fatal ends the process with a message: an entry or a snapshot is beyond this program.
+	Fatal   func(error)
 	Metrics prometheus.Registerer
 	Logger  *slog.Logger
 
+	// Level is the highest feature level that this program knows; 0 means fsm.MaxLevel.
+	Level        fsm.Level
 	tickInterval time.Duration // 0 means the constant
 }
 
@@ -52,6 +62,9 @@ type Partition struct {
 	owner    *owner
 	metrics  *metrics
 
+	agreement agreement
+	diskLow   atomic.Bool
+
 	opened    chan struct{} // closed when all of the above is set: the group applies before
 	stop      context.CancelFunc
 	done      chan struct{}
@@ -61,6 +74,9 @@ type Partition struct {
 
 // Open opens the replica and begins to serve.
 func Open(cfg Config) (*Partition, error) {
+	if cfg.Level == 0 {
+		cfg.Level = fsm.MaxLevel
+	}
 	timeline, err := clock.NewTimeline(cfg.Source, cfg.MaxDriftPPM, cfg.TrustWall)
 	if err != nil {
 		return nil, err
@@ -69,7 +85,11 @@ func Open(cfg Config) (*Partition, error) {
 		cfg: cfg, timeline: timeline, pace: clock.NewPace(cfg.Source, cfg.MaxDriftPPM),
 		opened: make(chan struct{}), done: make(chan struct{}), started: time.Now(),
 	}
-	p.replica = newReplica(timeline, p.observe, p.pace.Reset)
+	p.agreement.suspects = make(chan uint64, 1)
+	p.replica = newReplica(replicaConfig{
+		timeline: timeline, level: cfg.Level, observe: p.observe, restored: p.pace.Reset, differs: p.suspect,
+		fatal: func(err error) { cfg.Fatal(fmt.Errorf("partition %s: %w", cfg.ID, err)) },
+	})
 	if p.group, err = cfg.Open(p.replica); err != nil {
 		return nil, fmt.Errorf("partition %s: %w", cfg.ID, err)
 	}
@@ -77,6 +97,7 @@ func Open(cfg Config) (*Partition, error) {
 		group: p.group, replica: p.replica, timeline: timeline, queue: newQueue(),
 		birth: cfg.Birth, logger: cfg.Logger.With("partition", cfg.ID),
 		slots: make(chan struct{}, maxInFlight), started: time.Now(), roles: newRoles(),
+		halted: p.halted, diskLow: p.diskLow.Load, level: cfg.Level, peerLevels: cfg.PeerLevels,
 	}
 	if p.owner.interval = cfg.tickInterval; p.owner.interval == 0 {
 		p.owner.interval = tickInterval
@@ -86,9 +107,12 @@ func Open(cfg Config) (*Partition, error) {
 	close(p.opened)
 	ctx, cancel := context.WithCancel(context.Background())
 	p.stop = cancel
+	var loops sync.WaitGroup
+	loops.Go(func() { p.owner.run(ctx) })
+	loops.Go(func() { p.inquireWhenSuspected(ctx) })
 	go func() {
-		defer close(p.done)
-		p.owner.run(ctx)
+		loops.Wait()
+		close(p.done)
 	}()
 	return p, nil
 }
@@ -169,12 +193,19 @@ type Status struct {
 	Leader       string // node id; empty while none is known
 	Members      []group.Member
 	Born         bool
+	// Diverged is why this replica has stopped for good; empty while it has not.
+	Diverged string
+	DiskLow  bool
 }
 
 // Status tells how the replica stands.
 func (p *Partition) Status() Status {
 	s := Status{
 		Leadership: p.group.Leadership(), Members: p.group.Members(), RaftTerm: p.group.Status().Term,
+		DiskLow: p.diskLow.Load(),
+	}
+	if why := p.agreement.diverged.Load(); why != nil {
+		s.Diverged = *why
 	}
 	p.replica.view(func(m *fsm.Machine, index uint64) {
 		s.Status, s.AppliedIndex, s.Born = m.Status(), index, m.Born()
@@ -184,6 +215,16 @@ func (p *Partition) Status() Status {
 	}
 	return s
 }
+
+// DigestAt is the digest of the state as of a recent log index; known is false when it is too long ago, or
+// to come.
+func (p *Partition) DigestAt(index uint64) (digest [16]byte, known bool) {
+	return p.replica.DigestAt(index)
+}
+
+// SetDiskLow says whether this node's disk has too little room left. While it has, checks are refused with
+// capacity, and leadership is handed over.
+func (p *Partition) SetDiskLow(low bool) { p.diskLow.Store(low) }
 
 // Role is who leads the partition as this node knows it, and under which epoch the principal's slot is
 // owned. changed is closed when this node's own leadership may be another; who only follows has to look again.

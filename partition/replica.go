@@ -15,44 +15,77 @@ import (
 // Replica is one node's copy of a partition's state: the adapter between the log and the state
 // machine. It tells the clock about every entry that has been applied, as rule T3 asks.
 type Replica struct {
-	timeline *clock.Timeline
-	// observer is told of each entry that carried time: when, of which leadership, and whether it was
-	// applied as soon as it was committed.
-	observer func(at fsm.Time, term uint64, live bool)
-	restored func() // told that a snapshot took the place of the state
-
+	replicaConfig
 	mu      sync.Mutex // guards the fields below
 	machine *fsm.Machine
 	index   uint64 // of the last applied entry
 	history digestRing
+	stopped error // why no more entries are applied
+}
+
+// replicaConfig is what a Replica needs. All fields are required; the functions must not block.
+type replicaConfig struct {
+	timeline *clock.Timeline
+	level    fsm.Level // the highest that this program knows
+	// observe is told of each entry that carried time: when, of which leadership, and whether it was
+	// applied as soon as it was committed.
+	observe  func(at fsm.Time, term uint64, live bool)
+	restored func()             // told that a snapshot took the place of the state
+	differs  func(index uint64) // told that an entry's proposer had another state at an index
+	fatal    func(error)        // told why no more entries can be applied
 }
 
 var _ group.Applier = (*Replica)(nil)
 
-func newReplica(
-	timeline *clock.Timeline, observer func(at fsm.Time, term uint64, live bool), restored func(),
-) *Replica {
-	return &Replica{timeline: timeline, observer: observer, restored: restored, machine: fsm.New()}
-}
+func newReplica(c replicaConfig) *Replica { return &Replica{replicaConfig: c, machine: fsm.New()} }
 
-// Apply applies one committed entry. An entry that cannot be decoded stops the process: to skip it
-// would make this replica's state another than that of the others.
+// Apply applies one committed entry. One that this program cannot read or does not know stops the
+// replica: to skip it would make its state another than that of the others.
 func (r *Replica) Apply(index, term uint64, data []byte, live bool) any {
 	e, err := fsm.DecodeEntry(data)
-	if err != nil {
-		panic(fmt.Sprintf("partition: log index %d: %v", index, err))
+	if err == nil && e.Kind == fsm.KindRaise && e.Level > r.level {
+		err = tooNew(e.Level, r.level)
 	}
 	r.mu.Lock()
+	if r.stopped == nil && err != nil {
+		r.stopped = fmt.Errorf("log index %d: %w", index, err)
+		defer r.fatal(r.stopped)
+	}
+	if r.stopped != nil {
+		r.mu.Unlock()
+		return nil
+	}
+	differs := r.differing(e.Basis)
 	answers := r.machine.Step(term, e)
 	r.index = index
 	r.history.add(index, r.machine.Digest())
 	r.mu.Unlock()
+	if differs {
+		r.differs(e.Basis.Index)
+	}
 	if answers.Refused == fsm.ReasonStaleTerm || answers.Refused == fsm.ReasonUnborn {
 		return answers
 	}
 	r.timeline.Applied(int64(answers.Time), e.Term, e.WallBound)
-	r.observer(answers.Time, e.Term, live)
+	r.observe(answers.Time, e.Term, live)
 	return answers
+}
+
+func tooNew(level, known fsm.Level) error {
+	return fmt.Errorf("feature level %d, this program knows up to %d: start the newer program on this node", level, known)
+}
+
+// differing reports that the state at b.Index is known and is not b's. It needs mu.
+func (r *Replica) differing(b fsm.Basis) bool {
+	own, known := r.history.at(b.Index)
+	return known && own != b.Digest
+}
+
+// basis is the present state, for an entry to carry.
+func (r *Replica) basis() fsm.Basis {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return fsm.Basis{Index: r.index, Digest: r.machine.Digest()}
 }
 
 // view calls f with the machine, which f must not change or keep.
@@ -73,6 +106,9 @@ func (r *Replica) DigestAt(index uint64) (digest [16]byte, ok bool) {
 func (r *Replica) Snapshot() (group.Snapshot, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.stopped != nil {
+		return nil, r.stopped
+	}
 	s := &snapshot{replica: r, index: r.index}
 	if r.machine.Born() {
 		s.state = r.machine.BeginSnapshot()
@@ -134,6 +170,9 @@ func (r *Replica) Restore(from io.Reader) error {
 		var err error
 		if machine, err = fsm.Restore(from); err != nil {
 			return err
+		}
+		if machine.Level() > r.level {
+			return tooNew(machine.Level(), r.level)
 		}
 	default:
 		return errors.New("snapshot: its head is damaged")

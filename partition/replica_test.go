@@ -18,7 +18,17 @@ func mustReplica(t *testing.T) *Replica {
 	t.Helper()
 	line, err := clock.NewTimeline(&clock.Fake{}, testDriftPPM, clock.TrustNever)
 	must(t, err)
-	return newReplica(line, func(fsm.Time, uint64, bool) {}, func() {})
+	return newReplica(quiet(t, line))
+}
+
+// quiet is a replica's configuration in which nothing is expected to go wrong.
+func quiet(t *testing.T, line *clock.Timeline) replicaConfig {
+	t.Helper()
+	return replicaConfig{
+		timeline: line, level: fsm.MaxLevel, observe: func(fsm.Time, uint64, bool) {}, restored: func() {},
+		differs: func(index uint64) { t.Errorf("states differ at %d", index) },
+		fatal:   func(err error) { t.Errorf("unexpected: %v", err) },
+	}
 }
 
 // entryAt is the entry of a log index: the birth first, then batches of checks of ever new principals.
@@ -48,7 +58,7 @@ func TestAnchors(t *testing.T) {
 	c := &clock.Fake{}
 	line, err := clock.NewTimeline(c, testDriftPPM, clock.TrustNever)
 	must(t, err)
-	r := newReplica(line, func(fsm.Time, uint64, bool) {}, func() {})
+	r := newReplica(quiet(t, line))
 	stamp := func(term uint64) fsm.Time {
 		t.Helper()
 		line.Lead(term)
@@ -80,25 +90,70 @@ func TestAnchors(t *testing.T) {
 	}
 }
 
-// An entry that cannot be decoded stops the process and names its place in the log.
-func TestUndecodableEntry(t *testing.T) {
-	for name, data := range map[string][]byte{
-		"empty": nil, "of a later version": {99, 1}, "cut": entryAt(t, 2)[:30], "of an unknown kind": {1, 77, 0, 0, 0},
+// An entry that this program cannot read, or whose feature level it does not know, stops the replica: it
+// says where in the log and what to do, is not applied, and neither is anything after it.
+func TestUnknownEntry(t *testing.T) {
+	later := entryAt(t, 2)
+	later[0] = 99
+	for name, tc := range map[string]struct {
+		data []byte
+		want string
+	}{
+		"empty":              {nil, "cut short"},
+		"of a later version": {later, "entry of version 99"},
+		"cut":                {entryAt(t, 2)[:60], "replace this replica"},
+		"of a later level": {
+			fsm.AppendEntry(nil, &fsm.Entry{Kind: fsm.KindRaise, Term: 1, Level: fsm.MaxLevel + 1}),
+			"start the newer program",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := mustReplica(t)
+			line, err := clock.NewTimeline(&clock.Fake{}, testDriftPPM, clock.TrustNever)
+			must(t, err)
+			c := quiet(t, line)
+			var ends []error
+			c.fatal = func(err error) { ends = append(ends, err) }
+			r := newReplica(c)
 			applyUntil(t, r, 1, 1)
-			defer func() {
-				if text := fmt.Sprint(recover()); !strings.Contains(text, "log index 4711") {
-					t.Errorf("it panics with %q", text)
-				}
-				if _, ok := r.DigestAt(4711); ok {
-					t.Error("the entry counts as applied")
-				}
-			}()
-			r.Apply(4711, 1, data, true)
+			before := r.basis()
+			if got := r.Apply(4711, 1, tc.data, true); got != nil {
+				t.Errorf("it answers %v", got)
+			}
+			applyUntil(t, r, 4712, 4720)
+			if len(ends) != 1 || !strings.Contains(ends[0].Error(), "log index 4711") ||
+				!strings.Contains(ends[0].Error(), tc.want) {
+				t.Errorf("it ends with %v, want one that says %q", ends, tc.want)
+			}
+			if r.basis() != before {
+				t.Error("the state has changed")
+			}
+			if _, err := r.Snapshot(); err == nil {
+				t.Error("the state can be taken for a snapshot that covers the entry")
+			}
 		})
 	}
+}
+
+// A snapshot of a feature level that this program does not know is not taken over.
+func TestSnapshotOfLaterLevel(t *testing.T) {
+	line, err := clock.NewTimeline(&clock.Fake{}, testDriftPPM, clock.TrustNever)
+	must(t, err)
+	c := quiet(t, line)
+	c.level = fsm.MaxLevel + 1
+	newer := newReplica(c)
+	applyUntil(t, newer, 1, 1)
+	newer.Apply(2, 1, fsm.AppendEntry(nil, &fsm.Entry{Kind: fsm.KindRaise, Term: 1, Level: c.level}), true)
+	s, err := newer.Snapshot()
+	must(t, err)
+	var file bytes.Buffer
+	_, err = s.WriteTo(&file)
+	must(t, err)
+	s.Release()
+	if err := mustReplica(t).Restore(bytes.NewReader(file.Bytes())); err == nil ||
+		!strings.Contains(err.Error(), "start the newer program") {
+		t.Errorf("error %v", err)
+	}
+	must(t, newReplica(c).Restore(&file))
 }
 
 // between applies further entries between the pieces of a snapshot that is being written.

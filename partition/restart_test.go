@@ -2,6 +2,7 @@ package partition
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
 
 	"github.com/quorate/quorate/clock"
 	"github.com/quorate/quorate/fsm"
@@ -82,12 +85,43 @@ func (c *cluster) load(name string, rounds int) {
 	}
 }
 
+// slowSender is a network on which a snapshot that is sent stops in the middle until it is let go.
+type slowSender struct {
+	group.Network
+	began chan struct{}
+	goOn  chan struct{}
+}
+
+type slowTransport struct {
+	group.Transport
+	sender *slowSender
+}
+
+func (s *slowSender) Transport(id string, self group.Member, request time.Duration, logger hclog.Logger,
+) (group.Transport, error) {
+	inner, err := s.Network.Transport(id, self, request, logger)
+	return &slowTransport{inner, s}, err
+}
+
+func (s *slowTransport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress,
+	args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader,
+) error {
+	select {
+	case s.sender.began <- struct{}{}:
+	default:
+	}
+	<-s.sender.goOn
+	return s.Transport.InstallSnapshot(id, target, args, resp, data)
+}
+
 // Under load the log is replaced by snapshots when it has grown by some bytes; a replica that was away
-// for longer than the log reaches back is given a snapshot and then has the state of the others; and
-// one that starts from its own snapshot as well.
+// for longer than the log reaches back is given a snapshot, beside which decisions go on however long it
+// takes, and then has the state of the others; and one that starts from its own snapshot as well.
 func TestSnapshots(t *testing.T) {
+	began, goOn := make(chan struct{}, 1), make(chan struct{})
 	c := newCluster(t, func(c *cluster) {
 		c.compaction = group.Compaction{LogBytes: 128 << 10, TrailingBytes: 1 << 10}
+		c.network = func(n group.Network) group.Network { return &slowSender{n, began, goOn} }
 	})
 	c.load("before", 2)
 	leader := c.leader()
@@ -106,6 +140,9 @@ func TestSnapshots(t *testing.T) {
 		}
 	}
 	c.mustOpen(away)
+	<-began
+	c.load("while it is sent", 5)
+	close(goOn)
 	eventually(t, "a snapshot was installed", func() bool {
 		return away.partition().group.Status().SnapshotsInstalled > 0
 	})

@@ -25,6 +25,11 @@ type Backend interface {
 	Members() []Member
 	// Replicas tells how this node's replicas stand.
 	Replicas(ctx context.Context) ([]Replica, error)
+	// Waiting is what this node waits for before it has its replicas, in a few words; empty once it has.
+	Waiting() string
+	// ReplaceNode takes the replicas of a node whose data is lost out of their groups, if this node leads
+	// them, else it answers not_leader. Doing it again is harmless.
+	ReplaceNode(ctx context.Context, node string) (Replacement, error)
 	// ReportPace hears that a follower saw partition time outrun its own clock.
 	ReportPace(ctx context.Context, p Pace) error
 }
@@ -72,6 +77,8 @@ const (
 	RoleFollower
 	RoleCandidate
 	RoleLearner
+	_ // unreachable: what others say, never a replica itself
+	RoleStopped
 )
 
 // Replica is one replica as its own node sees it.
@@ -82,10 +89,32 @@ type Replica struct {
 	Term          uint64
 	AppliedIndex  uint64
 	Digest        []byte // of the state at AppliedIndex
-	Members       []string
+	Members       []ReplicaMember
 	Ranges        []fsm.OwnedRange
 	Revision      fsm.Revision
 	PolicyVersion string
+	Stopped       string // why it has stopped for good; empty while it has not
+	FeatureLevel  uint32 // that its log has reached
+	DiskLow       bool   // its node's disk has too little room left
+	Instance      string // of its data directory
+}
+
+// ReplicaMember is one replica of a group.
+type ReplicaMember struct {
+	Node     string
+	Instance string // tells its data directory from others that its node has had
+	Learner  bool   // without a vote
+}
+
+// Replacement is what a ReplaceNode has done.
+type Replacement struct {
+	Removed []RemovedReplica // empty when there was nothing to remove any more
+	Next    string           // what the operator does next
+}
+
+// RemovedReplica is a replica that no longer counts.
+type RemovedReplica struct {
+	Partition, Instance string
 }
 
 // Pace compares two spans between the same two entries, as a follower saw them.

@@ -50,7 +50,7 @@ func (s *adminService) ClusterStatus(
 	for i, m := range members {
 		out.Nodes = append(out.Nodes, &quoratev1.Node{
 			Id: m.ID, Grpc: m.GRPC, Http: m.HTTP, Raft: m.Raft,
-			Reachable: views[i] != nil, Version: views[i].GetVersion(),
+			Reachable: views[i] != nil, Version: views[i].GetVersion(), Waiting: views[i].GetWaiting(),
 		})
 	}
 	out.Partitions = assemble(views)
@@ -87,13 +87,19 @@ func ownStatus(ctx context.Context, d *desk, version string) (*quoratev1.NodeSta
 	if err != nil {
 		return nil, quotaerr.As(err)
 	}
-	out := &quoratev1.NodeStatusResponse{Node: d.node, Version: version}
+	out := &quoratev1.NodeStatusResponse{Node: d.node, Version: version, Waiting: d.backend.Waiting()}
 	for i := range replicas {
 		r := &replicas[i]
 		p := &quoratev1.Replica{
 			Partition: r.Partition, Role: quoratev1.Role(r.Role), Leader: r.Leader, Term: r.Term,
 			AppliedIndex: r.AppliedIndex, Digest: hex.EncodeToString(r.Digest),
-			Members: r.Members, PolicyRevision: uint64(r.Revision), PolicyVersion: r.PolicyVersion,
+			PolicyRevision: uint64(r.Revision), PolicyVersion: r.PolicyVersion, Stopped: r.Stopped,
+			FeatureLevel: r.FeatureLevel, DiskLow: r.DiskLow, Instance: r.Instance,
+		}
+		for _, m := range r.Members {
+			p.Members = append(p.Members, m.Node)
+			p.ReplicaMembers = append(p.ReplicaMembers,
+				&quoratev1.ReplicaMember{Node: m.Node, Instance: m.Instance, Learner: m.Learner})
 		}
 		for _, o := range r.Ranges {
 			p.Ranges = append(p.Ranges, &quoratev1.SlotRange{
@@ -118,7 +124,8 @@ func assemble(views []*quoratev1.NodeStatusResponse) []*quoratev1.Partition {
 			}
 			p.ReplicaStates = append(p.ReplicaStates, &quoratev1.ReplicaState{
 				Node: v.GetNode(), AppliedIndex: r.GetAppliedIndex(), Digest: r.GetDigest(),
-				Reachable: true, Role: r.GetRole(),
+				Reachable: true, Role: r.GetRole(), Stopped: r.GetStopped(), FeatureLevel: r.GetFeatureLevel(),
+				DiskLow: r.GetDiskLow(), Instance: r.GetInstance(), Learner: r.GetRole() == quoratev1.Role_ROLE_LEARNER,
 			})
 			if s := spokesman[p.Id]; s == nil || speaksOver(r, s) {
 				spokesman[p.Id] = r
@@ -157,13 +164,22 @@ func complete(p *quoratev1.Partition, s *quoratev1.Replica) {
 	p.Ranges = s.GetRanges()
 	p.PolicyRevision, p.PolicyVersion = s.GetPolicyRevision(), s.GetPolicyVersion()
 	p.AppliedIndex, p.Digest, p.Term = s.GetAppliedIndex(), s.GetDigest(), s.GetTerm()
-	heard := map[string]bool{}
+	heard := map[string]*quoratev1.ReplicaState{}
 	for _, r := range p.ReplicaStates {
-		heard[r.GetNode()] = true
+		heard[r.GetNode()] = r
 	}
-	for _, m := range p.Replicas {
-		if !heard[m] {
-			p.ReplicaStates = append(p.ReplicaStates, &quoratev1.ReplicaState{Node: m})
+	for _, node := range p.Replicas {
+		if heard[node] == nil {
+			heard[node] = &quoratev1.ReplicaState{Node: node, Role: quoratev1.Role_ROLE_UNREACHABLE}
+			p.ReplicaStates = append(p.ReplicaStates, heard[node])
+		}
+	}
+	for _, m := range s.GetReplicaMembers() {
+		if r := heard[m.GetNode()]; r != nil {
+			r.Learner = m.GetLearner()
+			if !r.GetReachable() {
+				r.Instance = m.GetInstance()
+			}
 		}
 	}
 	slices.SortFunc(p.ReplicaStates, func(a, b *quoratev1.ReplicaState) int {

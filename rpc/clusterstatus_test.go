@@ -17,13 +17,15 @@ import (
 func TestClusterStatus(t *testing.T) {
 	replica := func(role Role, term, applied uint64) Replica {
 		return Replica{Partition: "p1", Role: role, Leader: "n2", Term: term, AppliedIndex: applied,
-			Digest: []byte{0xab, byte(applied)}, Members: []string{"n3", "n2", "n1"},
+			Digest: []byte{0xab, byte(applied)}, Members: []ReplicaMember{{Node: "n3", Instance: "i3", Learner: true}, {Node: "n2"}, {Node: "n1"}},
 			Ranges:   []fsm.OwnedRange{{SlotRange: fsm.SlotRange{First: 0, Last: 16383}, Epoch: 1 << 40}},
 			Revision: fsm.Revision(term), PolicyVersion: "p7"}
 	}
 	b1, b2 := allowing(), allowing()
 	b1.replicas = []Replica{replica(RoleLeader, 3, 90)} // has not heard that it was deposed
 	b2.replicas = []Replica{replica(RoleLeader, 4, 80)}
+	b1.replicas[0].Stopped, b1.replicas[0].DiskLow = "its state is wrong", true
+	b2.replicas[0].Instance, b2.replicas[0].FeatureLevel = "i2", 3
 	n1, n2 := mustNode(t, "n1", b1), mustNode(t, "n2", b2)
 	gone := mustListen(t)
 	if err := gone.Close(); err != nil {
@@ -49,9 +51,11 @@ func TestClusterStatus(t *testing.T) {
 			Ranges:         []*quoratev1.SlotRange{{FirstSlot: 0, LastSlot: 16383, Epoch: 1 << 40}},
 			PolicyRevision: 4, PolicyVersion: "p7", AppliedIndex: 80, Digest: "ab50", Term: 4,
 			ReplicaStates: []*quoratev1.ReplicaState{
-				{Node: "n1", AppliedIndex: 90, Digest: "ab5a", Reachable: true, Role: quoratev1.Role_ROLE_LEADER},
-				{Node: "n2", AppliedIndex: 80, Digest: "ab50", Reachable: true, Role: quoratev1.Role_ROLE_LEADER},
-				{Node: "n3"},
+				{Node: "n1", AppliedIndex: 90, Digest: "ab5a", Reachable: true, Role: quoratev1.Role_ROLE_LEADER,
+					Stopped: "its state is wrong", DiskLow: true},
+				{Node: "n2", AppliedIndex: 80, Digest: "ab50", Reachable: true, Role: quoratev1.Role_ROLE_LEADER,
+					Instance: "i2", FeatureLevel: 3},
+				{Node: "n3", Role: quoratev1.Role_ROLE_UNREACHABLE, Instance: "i3", Learner: true},
 			},
 		}},
 	}

@@ -247,6 +247,11 @@ func (j *journey) aim(lead Leadership) (target, error) {
 		node, local = j.hint, j.hint == j.desk.node
 		j.hint = ""
 	}
+	if node == "" && !local {
+		if waits := j.desk.backend.Waiting(); waits != "" {
+			return to, quotaerr.New(quotaerr.NoQuorum, "this node has no part in the cluster yet: %s", waits)
+		}
+	}
 	if j.fillEpoch && lead.Epoch == 0 {
 		return to, quotaerr.New(quotaerr.NoQuorum, "no partition is known to own this principal's slot")
 	}

@@ -26,6 +26,8 @@ type fakeBackend struct {
 	peek     func(ctx context.Context, p fsm.Peek) (UsageAnswer, error)
 	leader   func() Leadership
 	replicas []Replica
+	waiting  string
+	replace  func(node string) (Replacement, error)
 	horizon  time.Duration
 	horizons map[string]time.Duration // by class, where not horizon
 
@@ -73,6 +75,12 @@ func (b *fakeBackend) Members() []Member {
 }
 
 func (b *fakeBackend) Replicas(context.Context) ([]Replica, error) { return b.replicas, nil }
+
+func (b *fakeBackend) Waiting() string { return b.waiting }
+
+func (b *fakeBackend) ReplaceNode(_ context.Context, node string) (Replacement, error) {
+	return b.replace(node)
+}
 
 func (b *fakeBackend) ReportPace(_ context.Context, p Pace) error {
 	b.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"mime"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -55,7 +56,31 @@ func (h *httpAPI) handler() http.Handler {
 	cross.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		h.writeError(w, quotaerr.New(quotaerr.PermissionDenied, "browsers may not call this from a page"))
 	}))
-	return h.recovering(cross.Handler(mux))
+	return h.recovering(h.atHome(cross.Handler(mux)))
+}
+
+// atHome refuses what a browser sends under a name that is not this machine's own: a page whose name was
+// made to point here (DNS rebinding) is of the same origin as the node, as far as a browser can tell.
+func (h *httpAPI) atHome(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		browser := r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != ""
+		if browser && r.Method == http.MethodPost && !loopbackHost(r.Host) {
+			h.writeError(w, quotaerr.New(quotaerr.PermissionDenied,
+				"browsers may call this under a loopback address only, not under the name %.100q", r.Host))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// loopbackHost reports whether a Host header names this machine itself.
+func loopbackHost(host string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	ip := net.ParseIP(host)
+	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }
 
 // recovering turns a panic into a 500 if nothing has been written yet; it never becomes an answer.

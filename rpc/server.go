@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -159,8 +160,41 @@ func (s *Server) conditions() []Condition {
 // Registry is where the node's other parts register their metrics for /metrics.
 func (s *Server) Registry() *prometheus.Registry { return s.desk.metrics.registry }
 
+// healthInterval is how often gRPC's health service looks whether the node is ready.
+const healthInterval = 250 * time.Millisecond
+
+// tellHealth keeps gRPC's health service at what /readyz says, until done is closed.
+func (s *Server) tellHealth(done <-chan struct{}) {
+	tick := time.NewTicker(healthInterval)
+	defer tick.Stop()
+	for {
+		s.setHealth()
+		select {
+		case <-done:
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (s *Server) setHealth() {
+	status := healthv1.HealthCheckResponse_SERVING
+	for _, c := range s.conditions() {
+		if !c.Ready {
+			status = healthv1.HealthCheckResponse_NOT_SERVING
+		}
+	}
+	s.health.SetServingStatus("", status)
+}
+
 // Serve serves until Shutdown, then returns nil; or until a listener fails, and returns why.
 func (s *Server) Serve() error {
+	done := make(chan struct{})
+	var telling sync.WaitGroup
+	telling.Go(func() { s.tellHealth(done) })
+	defer telling.Wait()
+	defer close(done)
+	s.setHealth()
 	failed := make(chan error, 2)
 	go func() { failed <- s.grpc.Serve(netutil.LimitListener(s.config.GRPC, maxConnections)) }()
 	go func() { failed <- s.http.Serve(netutil.LimitListener(s.config.HTTP, maxConnections)) }()

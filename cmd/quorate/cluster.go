@@ -47,6 +47,7 @@ type nodeView struct {
 	Raft      string `json:"raft"`
 	Reachable bool   `json:"reachable"`
 	Version   string `json:"version"`
+	Waiting   string `json:"waiting"` // for what, before it has its replicas
 }
 
 // partitionView is a partition as its leader sees it; without one, as the replica that has applied most.
@@ -75,6 +76,11 @@ type replicaView struct {
 	Reachable    bool   `json:"reachable"`
 	AppliedIndex uint64 `json:"applied_index"`
 	Digest       string `json:"digest"`
+	Learner      bool   `json:"learner"`
+	Stopped      string `json:"stopped"` // why it has stopped for good
+	FeatureLevel uint32 `json:"feature_level"`
+	DiskLow      bool   `json:"disk_low"`
+	Instance     string `json:"instance"` // of its data directory
 }
 
 func viewOf(s *quoratev1.ClusterStatusResponse) clusterView {
@@ -82,6 +88,7 @@ func viewOf(s *quoratev1.ClusterStatusResponse) clusterView {
 	for _, n := range s.GetNodes() {
 		v.Nodes = append(v.Nodes, nodeView{
 			n.GetId(), n.GetGrpc(), n.GetHttp(), n.GetRaft(), n.GetReachable(), n.GetVersion(),
+			n.GetWaiting(),
 		})
 	}
 	for _, p := range s.GetPartitions() {
@@ -94,9 +101,10 @@ func viewOf(s *quoratev1.ClusterStatusResponse) clusterView {
 			pv.Ranges = append(pv.Ranges, rangeView{r.GetFirstSlot(), r.GetLastSlot(), r.GetEpoch()})
 		}
 		for _, r := range p.GetReplicaStates() {
-			role := strings.ToLower(strings.TrimPrefix(r.GetRole().String(), "ROLE_"))
 			pv.ReplicaStates = append(pv.ReplicaStates, replicaView{
-				r.GetNode(), role, r.GetReachable(), r.GetAppliedIndex(), r.GetDigest(),
+				Node: r.GetNode(), Role: roleText(r), Reachable: r.GetReachable(), AppliedIndex: r.GetAppliedIndex(),
+				Digest: r.GetDigest(), Learner: r.GetLearner(), Stopped: r.GetStopped(), FeatureLevel: r.GetFeatureLevel(),
+				DiskLow: r.GetDiskLow(), Instance: r.GetInstance(),
 			})
 		}
 		v.Partitions = append(v.Partitions, pv)
@@ -104,12 +112,41 @@ func viewOf(s *quoratev1.ClusterStatusResponse) clusterView {
 	return v
 }
 
+// roleText is a replica's role in a word. A node of an earlier version does not say that it is unreachable.
+func roleText(r *quoratev1.ReplicaState) string {
+	if !r.GetReachable() {
+		return "unreachable"
+	}
+	return strings.ToLower(strings.TrimPrefix(r.GetRole().String(), "ROLE_"))
+}
+
+// notes is what is out of the ordinary about a replica.
+func (r replicaView) notes() string {
+	var words []string
+	if r.Learner && r.Role != "learner" {
+		words = append(words, "learner")
+	}
+	if r.DiskLow {
+		words = append(words, "disk low")
+	}
+	if r.Stopped != "" {
+		words = append(words, r.Stopped)
+	}
+	return dash(strings.Join(words, "; "))
+}
+
+// short is enough of an instance to tell it from others.
+func (r replicaView) short() string {
+	first, _, _ := strings.Cut(r.Instance, "-")
+	return dash(first)
+}
+
 func (o *options) printStatus(cmd *cobra.Command, s *quoratev1.ClusterStatusResponse) error {
 	v, w := viewOf(s), cmd.OutOrStdout()
 	err := o.output.print(w, v, func(t table.Writer) {
-		t.AppendHeader(table.Row{"node", "grpc", "http", "raft", "reachable", "version"})
+		t.AppendHeader(table.Row{"node", "grpc", "http", "raft", "reachable", "version", "waiting"})
 		for _, n := range v.Nodes {
-			t.AppendRow(table.Row{n.ID, n.GRPC, n.HTTP, n.Raft, n.Reachable, dash(n.Version)})
+			t.AppendRow(table.Row{n.ID, n.GRPC, n.HTTP, n.Raft, n.Reachable, dash(n.Version), dash(n.Waiting)})
 		}
 	})
 	if err != nil || o.output != outputTable {
@@ -119,12 +156,14 @@ func (o *options) printStatus(cmd *cobra.Command, s *quoratev1.ClusterStatusResp
 		return err
 	}
 	return o.output.print(w, nil, func(t table.Writer) {
-		t.AppendHeader(table.Row{"partition", "slots", "policy", "replica", "role", "applied", "digest"})
+		t.AppendHeader(table.Row{
+			"partition", "slots", "policy", "replica", "instance", "role", "applied", "digest", "level", "notes",
+		})
 		for _, p := range v.Partitions {
 			for _, r := range p.ReplicaStates {
 				t.AppendRow(table.Row{
 					p.ID, slotsText(p.Ranges), fmt.Sprintf("%s (%d)", p.PolicyVersion, p.PolicyRevision),
-					r.Node, r.Role, r.AppliedIndex, dash(r.Digest),
+					r.Node, r.short(), r.Role, r.AppliedIndex, dash(r.Digest), r.FeatureLevel, r.notes(),
 				})
 			}
 		}

@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -139,6 +141,9 @@ func (c *devCluster) startProcesses(_ context.Context, stderr io.Writer) (*devRu
 func (c *devCluster) startNodes(ctx context.Context, stderr io.Writer) (*devRunning, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, len(c.nodes))
+	failed := make(chan struct{})
+	var once sync.Once
+	var first error // set before failed is closed
 	var logs []*os.File
 	started := 0
 	stop := func() error {
@@ -152,7 +157,11 @@ func (c *devCluster) startNodes(ctx context.Context, stderr io.Writer) (*devRunn
 		}
 		return errors.Join(errs...)
 	}
-	r := &devRunning{stop: stop, report: func() {}} // a node reports its end itself
+	// A node reports its end itself once report was called; until then why does.
+	var reporting atomic.Bool
+	r := &devRunning{
+		stop: stop, report: func() { reporting.Store(true) }, failed: failed, why: func() error { return first },
+	}
 	for i, cfg := range c.nodes {
 		log, err := os.OpenFile(c.logs[i], os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 		if err != nil {
@@ -167,7 +176,18 @@ func (c *devCluster) startNodes(ctx context.Context, stderr io.Writer) (*devRunn
 		go func() {
 			err := n.Run(ctx)
 			if err != nil {
-				fmt.Fprintf(stderr, "node %s ended: %v\n", cfg.ID, err)
+				err = fmt.Errorf("node %s ended: %w", cfg.ID, err)
+			}
+			switch {
+			case err == nil:
+			case reporting.Load():
+				report(stderr, fmt.Errorf("%w; it stays down", err))
+			default:
+				once.Do(func() {
+					first = err
+					close(failed)
+				})
+				err = nil // why has it
 			}
 			ended <- err
 		}()

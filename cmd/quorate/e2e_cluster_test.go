@@ -3,15 +3,15 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -45,21 +45,55 @@ func mustBinary(t *testing.T) string {
 	return b
 }
 
-// e2ePolicy has a short window, so that tests need not wait for a minute.
+// spawner runs functions on one thread that never ends, for the kernel ends what mustSpawn starts when the
+// thread that started it does.
+var spawner = sync.OnceValue(func() chan<- func() {
+	todo := make(chan func())
+	go func() {
+		runtime.LockOSThread()
+		for f := range todo {
+			f()
+		}
+	}()
+	return todo
+})
+
+// mustSpawn starts a process that ends with the tests, however those end.
+func mustSpawn(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	cmd.SysProcAttr = childAttr()
+	started := make(chan error)
+	spawner() <- func() { started <- cmd.Start() }
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// e2ePolicy has a class with a short window, so that tests need not wait for a minute, and horizons that
+// are longer than any test asks an id again.
 const e2ePolicy = `
 version: e2e
 default: {limits: [{name: default, limit: 100, window: 60s}]}
 classes:
-  convert: {limits: [{name: per-minute, limit: 3, window: 60s}]}
-  quick: {limits: [{name: per-3s, limit: 3, window: 3s}]}
+  convert: {limits: [{name: per-minute, limit: 3, window: 60s}], replay_horizon: 5m}
+  quick: {limits: [{name: per-3s, limit: 3, window: 3s}], replay_horizon: 5m}
 `
+
+const (
+	quickLimit  = 3
+	quickWindow = 3 * time.Second
+)
+
+// orderlyStop is how long dev or a node may take to end after a signal that asks for it.
+const orderlyStop = 10 * time.Second
 
 // processes is a local cluster of real processes: `quorate dev --processes`, and the nodes that a test
 // starts again after it has killed them.
 type processes struct {
 	dir    string
+	base   int
 	nodes  []devNode
-	dev    *exec.Cmd
+	dev    *exec.Cmd // nil once it has ended
 	stderr *lockedBuffer
 	own    map[string]*exec.Cmd // nodes started by the test
 }
@@ -82,16 +116,30 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// mustFreePorts finds a base with room for n nodes' ports, below those that the kernel gives to outgoing
-// connections: one of these could take the port of a node that is down.
+// Ports are given out from below those that the kernel picks for outgoing connections, each once in a
+// run: a cluster that is down for a moment must find its own free again.
+const (
+	firstPort = 20000
+	lastPort  = 32000
+)
+
+var ports = struct {
+	sync.Mutex
+	next int // guarded
+}{next: firstPort + os.Getpid()%100*100}
+
+// mustFreePorts finds a base with room for n nodes' ports.
 func mustFreePorts(t *testing.T, n int) int {
 	t.Helper()
-	for base := 12000 + os.Getpid()%150*100; base < 32000; base += 10 * n {
-		if allFree(base, n) {
+	ports.Lock()
+	defer ports.Unlock()
+	for ; ports.next < lastPort; ports.next += 10 * n {
+		if base := ports.next; allFree(base, n) {
+			ports.next += 10 * n
 			return base
 		}
 	}
-	t.Fatal("no free ports")
+	t.Fatalf("no free ports up to %d", lastPort)
 	return 0
 }
 
@@ -108,20 +156,21 @@ func allFree(base, n int) bool {
 	return true
 }
 
-// mustCluster starts three nodes on a fresh directory.
+// mustCluster starts three nodes with e2ePolicy on a fresh directory.
 func mustCluster(t *testing.T) *processes {
 	t.Helper()
-	dir := t.TempDir()
 	file := filepath.Join(t.TempDir(), "policy.yaml")
 	if err := os.WriteFile(file, []byte(e2ePolicy), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return mustStart(t, dir, mustFreePorts(t, 3), "--policy", file)
+	return mustStart(t, t.TempDir(), mustFreePorts(t, 3), "--policy", file)
 }
 
+// mustStart starts `dev --processes` on dir, waits until it says that it is ready, and stops it at the
+// test's end.
 func mustStart(t *testing.T, dir string, base int, args ...string) *processes {
 	t.Helper()
-	p := &processes{dir: dir, stderr: &lockedBuffer{}, own: map[string]*exec.Cmd{}}
+	p := &processes{dir: dir, base: base, stderr: &lockedBuffer{}, own: map[string]*exec.Cmd{}}
 	args = append([]string{
 		"dev", "--processes", "-o", "json", "--data-dir", dir, "--base-port", fmt.Sprint(base),
 	}, args...)
@@ -131,10 +180,8 @@ func mustStart(t *testing.T, dir string, base int, args ...string) *processes {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.dev.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { p.stop(t) })
+	mustSpawn(t, p.dev)
+	t.Cleanup(func() { p.stop(t, syscall.SIGTERM) })
 	line, err := bufio.NewReader(out).ReadBytes('\n')
 	if err != nil {
 		t.Fatalf("dev ended before it was ready: %v\n%s", err, p.stderr)
@@ -146,32 +193,74 @@ func mustStart(t *testing.T, dir string, base int, args ...string) *processes {
 		t.Fatalf("%s: %v", line, err)
 	}
 	p.nodes = ready.Nodes
+	if seen := processesOf(dir); runtime.GOOS == "linux" && len(seen) != 1+len(p.nodes) {
+		t.Errorf("dev and %d nodes run, and these are seen: %v", len(p.nodes), seen)
+	}
 	return p
 }
 
-// stop ends everything, and checks that dev goes in an orderly way and leaves no child behind.
-func (p *processes) stop(t *testing.T) {
+// stop ends everything, dev by the given signal, and checks that all go in an orderly way and that no
+// process is left.
+func (p *processes) stop(t *testing.T, sig syscall.Signal) {
 	t.Helper()
-	for id, cmd := range p.own {
-		_ = cmd.Process.Kill() // it may have been killed before
-		_ = cmd.Wait()
-		delete(p.own, id)
-	}
-	if p.dev == nil {
-		return
-	}
-	if err := p.dev.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Errorf("dev: %v", err)
-	}
-	if err := p.dev.Wait(); err != nil {
-		t.Errorf("dev: %v\n%s", err, p.stderr)
-	}
-	p.dev = nil
-	for _, n := range p.nodes {
-		if err := syscall.Kill(n.PID, 0); err == nil {
-			t.Errorf("node %s (pid %d) outlives dev", n.ID, n.PID)
+	if t.Failed() {
+		for _, n := range p.nodes {
+			t.Logf("%s, pid %d: %s", n.ID, n.PID, lastLine(filepath.Join(p.dir, n.ID+".log")))
 		}
 	}
+	for id, cmd := range p.own {
+		mustEnd(t, id, cmd, syscall.SIGTERM)
+		delete(p.own, id)
+	}
+	if p.dev != nil {
+		mustEnd(t, "dev", p.dev, sig)
+		p.dev = nil
+	}
+	for pid, line := range processesOf(p.dir) {
+		t.Errorf("process %d is left: %s", pid, line)
+		if slices.ContainsFunc(p.nodes, func(n devNode) bool { return n.PID == pid }) {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended since
+		}
+	}
+}
+
+// mustEnd signals a process and checks that it ends with status 0 in time.
+func mustEnd(t *testing.T, name string, cmd *exec.Cmd, sig syscall.Signal) {
+	t.Helper()
+	if err := cmd.Process.Signal(sig); err != nil {
+		t.Errorf("%s: %v", name, err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("%s after %s: %v", name, sig, err)
+		}
+	case <-time.After(orderlyStop):
+		t.Errorf("%s runs on %s after %s", name, orderlyStop, sig)
+		_ = cmd.Process.Kill() // it may end at this moment
+		t.Logf("%s, killed: %v", name, <-ended)
+	}
+}
+
+// processesOf are the running processes whose command line names a file under dir. It sees them on Linux
+// only.
+func processesOf(dir string) map[int]string {
+	found := map[int]string{}
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is sound
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		line := strings.ReplaceAll(string(b), "\x00", " ")
+		if err != nil || !strings.Contains(line, dir+"/") && !strings.Contains(line, dir+" ") {
+			continue // it has ended, or is another
+		}
+		var pid int
+		if _, err := fmt.Sscanf(file, "/proc/%d/cmdline", &pid); err == nil {
+			found[pid] = line
+		}
+	}
+	return found
 }
 
 func (p *processes) node(id string) devNode {
@@ -183,14 +272,24 @@ func (p *processes) node(id string) devNode {
 	return devNode{}
 }
 
-// kill ends a node with SIGKILL.
+// others are the nodes but the one with this id.
+func (p *processes) others(id string) (out []devNode) {
+	for _, n := range p.nodes {
+		if n.ID != id {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// kill ends a node with SIGKILL, and waits until it is gone.
 func (p *processes) kill(t *testing.T, id string) {
 	t.Helper()
 	if cmd := p.own[id]; cmd != nil {
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		_ = cmd.Wait()
+		_ = cmd.Wait() // it says that it was killed
 		delete(p.own, id)
 		return
 	}
@@ -198,11 +297,11 @@ func (p *processes) kill(t *testing.T, id string) {
 		t.Fatal(err)
 	}
 	until(t, "dev reports that "+id+" ended", func() bool {
-		return strings.Contains(p.stderr.String(), "node "+id+" ")
+		return strings.Contains(p.stderr.String(), "node "+id+" (pid ")
 	})
 }
 
-// restart starts a killed node again.
+// restart starts a killed node again with `server --config`, and waits until it is ready.
 func (p *processes) restart(t *testing.T, id string) {
 	t.Helper()
 	log, err := os.OpenFile(filepath.Join(p.dir, id+".log"), os.O_APPEND|os.O_WRONLY, 0o600)
@@ -212,20 +311,21 @@ func (p *processes) restart(t *testing.T, id string) {
 	defer log.Close()
 	cmd := exec.Command(mustBinary(t), "server", "--config", filepath.Join(p.dir, id+".yaml"))
 	cmd.Stderr = log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	mustSpawn(t, cmd)
 	p.own[id] = cmd
-	defer func() {
-		if t.Failed() {
-			t.Logf("the log of %s: %s", id, lastLine(filepath.Join(p.dir, id+".log")))
-		}
-	}()
-	until(t, id+" is ready", func() bool { return p.ready(p.node(id)) })
+	until(t, id+" is ready", func() bool { return ready(p.node(id)) })
 }
 
-func (p *processes) ready(n devNode) bool {
-	resp, err := http.Get("http://" + n.HTTP + "/readyz")
+// pid is a node's process at present.
+func (p *processes) pid(id string) int {
+	if cmd := p.own[id]; cmd != nil {
+		return cmd.Process.Pid
+	}
+	return p.node(id).PID
+}
+
+func ready(n devNode) bool {
+	resp, err := web.Get("http://" + n.HTTP + "/readyz")
 	if err != nil {
 		return false
 	}
@@ -245,86 +345,4 @@ func until(t *testing.T, what string, condition func() bool) {
 		case <-look.C:
 		}
 	}
-}
-
-func (p *processes) addrs() string {
-	var addrs []string
-	for _, n := range p.nodes {
-		addrs = append(addrs, n.GRPC)
-	}
-	return strings.Join(addrs, ",")
-}
-
-// command runs a client command against all nodes, or those in addr.
-func (p *processes) command(t *testing.T, addr string, args ...string) (status int, stdout, stderr string) {
-	t.Helper()
-	if addr == "" {
-		addr = p.addrs()
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, mustBinary(t), append(args, "--addr", addr)...)
-	var out, errOut bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errOut
-	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
-		t.Fatal(err)
-	}
-	return cmd.ProcessState.ExitCode(), out.String(), errOut.String()
-}
-
-// decision is what check -o json and /v1/check print.
-type decision struct {
-	Allowed      bool   `json:"allowed"`
-	Reason       string `json:"reason"`
-	Limit        string `json:"limit"`
-	Remaining    int64  `json:"remaining"`
-	RetryAfterMs int64  `json:"retry_after_ms"`
-	Replayed     bool   `json:"replayed"`
-}
-
-// check asks for one decision with the command line.
-func (p *processes) check(t *testing.T, addr, principal, class, id string) decision {
-	t.Helper()
-	status, out, errOut := p.command(t, addr, "check", principal, class, "--id", id, "-o", "json")
-	var d decision
-	if err := json.Unmarshal([]byte(out), &d); err != nil {
-		t.Fatalf("check %s %s: exit status %d, %q, %s", principal, id, status, out, errOut)
-	}
-	if want := map[bool]int{true: exitDone, false: exitDenied}[d.Allowed]; status != want {
-		t.Fatalf("check %s %s: exit status %d with allowed %v", principal, id, status, d.Allowed)
-	}
-	return d
-}
-
-// post asks one node for one decision over HTTP. err is a failure of the transport.
-func (p *processes) post(n devNode, principal, class, id string) (d decision, err error) {
-	body, err := json.Marshal(map[string]string{"principal": principal, "api_class": class, "decision_id": id})
-	if err != nil {
-		return d, err
-	}
-	resp, err := http.Post("http://"+n.HTTP+"/v1/check", "application/json", bytes.NewReader(body))
-	if err != nil {
-		return d, err
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return d, err
-	}
-	return d, json.Unmarshal(text, &d)
-}
-
-// leader is the id of the node that leads.
-func (p *processes) leader(t *testing.T) (id string) {
-	t.Helper()
-	until(t, "there is a leader", func() bool {
-		_, out, _ := p.command(t, "", "cluster", "status", "-o", "json")
-		var s clusterView
-		if json.Unmarshal([]byte(out), &s) != nil || len(s.Partitions) != 1 {
-			return false
-		}
-		id = s.Partitions[0].Leader
-		return id != ""
-	})
-	return id
 }

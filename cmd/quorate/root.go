@@ -61,6 +61,7 @@ func newRoot() *cobra.Command {
 		newCheck(o),
 		newPeek(o),
 		newCluster(o),
+		newNode(o),
 		newDev(o),
 		newServer(),
 		newVersion(o),

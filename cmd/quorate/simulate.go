@@ -43,6 +43,9 @@ output, or in the file of --out; a summary goes to standard error. The trace - i
 			if err != nil {
 				return err
 			}
+			if outFile != "" && policyFile != stdinName && sameFile(outFile, policyFile) {
+				return fmt.Errorf("--out %s is the policy itself: name another file", outFile)
+			}
 			s := newSimulation(first)
 			err = s.replayFiles(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), traceFile, outFile)
 			if err != nil {

@@ -129,6 +129,27 @@ func TestSimulateBadFiles(t *testing.T) {
 	}
 }
 
+// Shows that the answers overwrite neither the trace nor the policy that they are made from, under
+// whatever name.
+func TestSimulateKeepsItsInput(t *testing.T) {
+	policyFile, traceFile := mustWrite(t, "p.yaml", goodPolicy), mustWrite(t, "t.jsonl", simpleTrace)
+	for file, text := range map[string]string{policyFile: goodPolicy, traceFile: simpleTrace} {
+		other := filepath.Join(t.TempDir(), "link")
+		if err := os.Symlink(file, other); err != nil {
+			t.Fatal(err)
+		}
+		for _, out := range []string{file, other} {
+			r := runWith(t, "", "simulate", "--policy", policyFile, "--trace", traceFile, "--out", out)
+			if r.status != exitError || !strings.Contains(r.stderr, "name another file") {
+				t.Errorf("%s: %+v", out, r)
+			}
+		}
+		if got, err := os.ReadFile(file); err != nil || string(got) != text {
+			t.Errorf("%s was changed: %q %v", file, got, err)
+		}
+	}
+}
+
 // Shows that an interrupted run stops at the next line and says that it is incomplete.
 func TestSimulateInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/quorate/quorate/internal/raftlog"
 	"github.com/quorate/quorate/partition/storage"
 )
 
@@ -88,14 +89,21 @@ const (
 
 // Config is what Open needs to open a group.
 type Config struct {
-	Group     string // the group's id, unique in the cluster and never reused
-	Dir       string // the group's own directory, in a data directory that storage.Claim has claimed
-	Listener  *Listener
-	Self      Member   // this replica; ID is the listener's node, Addr is what the others dial
-	Bootstrap []Member // the first members, the same on each; unused once the stores are not empty, and
-	// empty on a node that a leader is going to add
+	Group   string       // the group's id, unique in the cluster and never reused
+	Network Network      // how the other replicas are reached
+	Disk    storage.Disk // in a data directory that storage.Claim has claimed
+	Self    Member       // this replica; Addr is what the others dial
+	// First says that nothing was ever acknowledged from Disk for this group, so that it may be empty.
+	First bool
+	// Bootstrap is the first members, given on one replica when the group is made, and never again: unused
+	// once the stores are not empty. A replica that a leader is going to reach has none.
+	Bootstrap []Member
+	// Admit, if set, is called when Disk has been read and found whole, and nothing changed on it yet, with
+	// where it ends. BeforeStart, if set, is called when the stores are there and Raft has not started. An
+	// error of either ends the opening.
+	Admit        func(last Position) error
+	BeforeStart  func() error
 	Applier      Applier
-	Backend      storage.Backend // "" means storage.WAL
 	Timing       Timing
 	Compaction   Compaction
 	MaxProposals int // proposals in flight; 0 means 256
@@ -133,13 +141,13 @@ func (c *Config) validate() error {
 		}
 	}
 	problem(c.Group == "" || len(c.Group) > maxIDBytes, "Group must have 1 to %d bytes", maxIDBytes)
-	problem(c.Dir == "", "Dir must be set")
-	problem(c.Listener == nil, "Listener must be set")
+	problem(c.Disk == nil, "Disk must be set")
+	problem(c.Network == nil, "Network must be set")
 	problem(c.Applier == nil, "Applier must be set")
 	problem(c.Fatal == nil, "Fatal must be set")
-	problem(c.Listener != nil && c.Self.ID != c.Listener.config.Node,
-		"Self.ID is %q, but the listener is that of another node", c.Self.ID)
-	problem(c.Self.Addr == "", "Self.Addr must be set")
+	if err := c.Self.validate(); err != nil {
+		errs = append(errs, fmt.Errorf("config Self: %w", err))
+	}
 	problem(c.MaxProposals < 0, "MaxProposals must not be negative")
 	problem(c.Compaction.TrailingBytes > c.Compaction.LogBytes,
 		"Compaction.TrailingBytes must not exceed LogBytes")
@@ -147,7 +155,9 @@ func (c *Config) validate() error {
 	problem(c.Timing.Election < c.Timing.Heartbeat, "Timing.Election must not be below Heartbeat")
 	self := len(c.Bootstrap) == 0
 	for _, m := range c.Bootstrap {
-		problem(m.ID == "" || m.Addr == "", "each member of Bootstrap needs ID and Addr")
+		if err := m.validate(); err != nil {
+			errs = append(errs, fmt.Errorf("config Bootstrap: %w", err))
+		}
 		problem(m.ID == c.Self.ID && m.Addr != c.Self.Addr, "Bootstrap and Self give %q different addresses", m.ID)
 		self = self || m.ID == c.Self.ID
 	}
@@ -161,7 +171,7 @@ func (c *Config) validate() error {
 // raftConfig is hashicorp/raft's part of the configuration.
 func (c *Config) raftConfig() *raft.Config {
 	r := raft.DefaultConfig()
-	r.LocalID = raft.ServerID(c.Self.ID)
+	r.LocalID = c.Self.replicaID()
 	r.HeartbeatTimeout = c.Timing.Heartbeat
 	r.ElectionTimeout = c.Timing.Election
 	r.LeaderLeaseTimeout = c.Timing.Lease
@@ -177,14 +187,14 @@ func (c *Config) raftConfig() *raft.Config {
 	r.SnapshotThreshold = math.MaxUint64
 	r.TrailingLogs = minTrailing
 	r.NoLegacyTelemetry = true
-	r.Logger = newBridge(c.Logger, "raft")
+	r.Logger = raftlog.New(c.Logger, "raft")
 	return r
 }
 
 func (c *Config) bootstrap() raft.Configuration {
 	var out raft.Configuration
 	for _, m := range c.Bootstrap {
-		s := raft.Server{ID: raft.ServerID(m.ID), Address: raft.ServerAddress(m.Addr), Suffrage: raft.Voter}
+		s := raft.Server{ID: m.replicaID(), Address: raft.ServerAddress(m.Addr), Suffrage: raft.Voter}
 		if m.Learner {
 			s.Suffrage = raft.Nonvoter
 		}

@@ -2,7 +2,13 @@ package group
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"strings"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/quorate/quorate/internal/guard"
 )
 
 // What a proposal can come to besides a result. ErrNotLeader is a definite no: the entry is not in the
@@ -15,9 +21,42 @@ var (
 
 // Member is one replica of a group.
 type Member struct {
-	ID      string // node id
-	Addr    string // host:port of the node's Raft listener
-	Learner bool
+	ID string // node id
+	// Instance tells the node's data directory from any other that it has had: a node with another
+	// directory is another replica, since it knows nothing of the votes and entries of the first.
+	Instance string
+	Addr     string // host:port of the node's Raft listener
+	Learner  bool
+}
+
+// replicaSeparator stands between node id and instance in the id by which Raft knows a replica.
+const replicaSeparator = "@"
+
+// replicaID is the id by which Raft knows the replica.
+func (m Member) replicaID() raft.ServerID {
+	if m.Instance == "" || !guard.On(guard.Instance) {
+		return raft.ServerID(m.ID)
+	}
+	return raft.ServerID(m.ID + replicaSeparator + m.Instance)
+}
+
+// validate says what a member lacks.
+func (m Member) validate() error {
+	if m.ID == "" || m.Addr == "" {
+		return errors.New("a member needs a node id and an address")
+	}
+	if n := len(m.replicaID()); n > maxIDBytes {
+		return fmt.Errorf("node id and instance have %d bytes together, at most %d are possible", n, maxIDBytes)
+	}
+	if strings.Contains(m.ID, replicaSeparator) {
+		return fmt.Errorf("node id %q contains %q", m.ID, replicaSeparator)
+	}
+	return nil
+}
+
+func memberOf(id raft.ServerID, address raft.ServerAddress) Member {
+	node, instance, _ := strings.Cut(string(id), replicaSeparator)
+	return Member{ID: node, Instance: instance, Addr: string(address)}
 }
 
 // Leadership is what a node knows of its own role in a group.
@@ -76,6 +115,9 @@ type Group interface {
 	Transfer(id string) error
 	// CompactNow takes a snapshot and drops the log that it covers.
 	CompactNow() error
+	// Condemn ends this replica for good: it is marked on the disk, so that no later start opens it, and
+	// then closed. Only a clean copy under another instance takes its place.
+	Condemn(reason string) error
 	// Status is the present state of this replica, for people and metrics.
 	Status() Status
 	// AppliedIndex is the index of the last entry that the Applier has applied.

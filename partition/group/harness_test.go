@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+
+	"github.com/quorate/quorate/partition/storage"
 )
 
 // A future that Raft forgot while it shut down (hashicorp/raft#498) keeps its waiter.
@@ -125,6 +127,7 @@ type replica struct {
 	listener *Listener
 	applier  *recorder
 	config   Config
+	dir      string // of its files
 }
 
 type cluster []*replica
@@ -138,7 +141,7 @@ func newCluster(t *testing.T, nodes, voters int, adjust func(*Config)) cluster {
 	for i := range nodes {
 		id := string(rune('a' + i))
 		l := mustListen(t, "c1", id)
-		c = append(c, &replica{self: Member{ID: id, Addr: l.Addr()}, listener: l})
+		c = append(c, &replica{self: Member{ID: id, Instance: "dir-" + id, Addr: l.Addr()}, listener: l})
 	}
 	var members []Member
 	for _, r := range c[:voters] {
@@ -146,16 +149,18 @@ func newCluster(t *testing.T, nodes, voters int, adjust func(*Config)) cluster {
 	}
 	for i, r := range c {
 		r.config = Config{
-			Group: "p7", Dir: filepath.Join(dir, r.self.ID, "p7"), Listener: r.listener, Self: r.self,
+			Group: "p7", Network: r.listener, Self: r.self, First: true,
+			Disk:   storage.NewFiles(filepath.Join(dir, r.self.ID, "p7"), storage.WAL, nil),
 			Timing: quick, Fatal: func(err error) { t.Errorf("fatal on %s: %v", r.self.ID, err) },
 		}
-		if i < voters {
+		if i == 0 {
 			r.config.Bootstrap = members
 		}
+		r.dir = filepath.Join(dir, r.self.ID, "p7")
+		must(t, os.MkdirAll(filepath.Dir(r.dir), 0o750))
 		if adjust != nil {
 			adjust(&r.config)
 		}
-		must(t, os.MkdirAll(filepath.Dir(r.config.Dir), 0o750))
 		r.mustOpen(t)
 	}
 	t.Cleanup(func() {
@@ -187,7 +192,7 @@ func (r *replica) mustOpen(t *testing.T) {
 	r.config.Applier = r.applier
 	g, err := Open(r.config)
 	must(t, err)
-	r.RaftGroup = g
+	r.RaftGroup, r.config.First = g, false
 }
 
 // leader waits for a leader that may stamp among the replicas.

@@ -17,7 +17,7 @@ import (
 type layer struct {
 	listener *Listener
 	group    string
-	address  string // what the other replicas know this one by
+	self     Member
 	accepted chan net.Conn
 	ctx      context.Context // ends when the group closes
 	cancel   context.CancelFunc
@@ -30,10 +30,10 @@ type layer struct {
 
 var _ raft.StreamLayer = (*layer)(nil)
 
-func newLayer(l *Listener, group, address string) *layer {
+func newLayer(l *Listener, group string, self Member) *layer {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &layer{
-		listener: l, group: group, address: address, accepted: make(chan net.Conn),
+		listener: l, group: group, self: self, accepted: make(chan net.Conn),
 		ctx: ctx, cancel: cancel, conns: make(map[*groupConn]struct{}),
 	}
 }
@@ -118,7 +118,7 @@ func (y *layer) Close() error {
 }
 
 // Addr is the address by which the other replicas know this one: Raft compares it with theirs.
-func (y *layer) Addr() net.Addr { return replicaAddr(y.address) }
+func (y *layer) Addr() net.Addr { return replicaAddr(y.self.Addr) }
 
 type replicaAddr string
 
@@ -135,20 +135,20 @@ func joinTarget(id raft.ServerID, address raft.ServerAddress) raft.ServerAddress
 
 // Dial connects to the group's replica on another node, and introduces itself.
 func (y *layer) Dial(target raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
-	node, address, ok := strings.Cut(string(target), targetSeparator)
+	replica, address, ok := strings.Cut(string(target), targetSeparator)
 	if !ok {
-		return nil, fmt.Errorf("dial %q: the node id is missing", target)
+		return nil, fmt.Errorf("dial %q: the replica's id is missing", target)
 	}
-	conn, err := y.dial(node, address, timeout)
+	conn, err := y.dial(replica, address, timeout)
 	if err != nil {
-		return nil, fmt.Errorf("group %q on node %q: %w", y.group, node, err)
+		return nil, fmt.Errorf("group %q on node %q: %w", y.group, replica, err)
 	}
 	return conn, nil
 }
 
-func (y *layer) dial(node, address string, timeout time.Duration) (net.Conn, error) {
+func (y *layer) dial(replica, address string, timeout time.Duration) (net.Conn, error) {
 	l := y.listener
-	p := preamble{cluster: l.config.Cluster, group: y.group, from: l.config.Node, to: node}
+	p := preamble{cluster: l.config.Cluster, group: y.group, from: string(y.self.replicaID()), to: replica}
 	if err := p.validate(); err != nil {
 		return nil, err
 	}
@@ -181,10 +181,7 @@ func (c *groupConn) introduce(p preamble, deadline time.Time) error {
 	c.layer.mu.Lock()
 	c.Conn = secured // the layer may be closing it
 	c.layer.mu.Unlock()
-	if _, err := c.Write(p.append(nil)); err != nil {
-		return fmt.Errorf("send preamble: %w", err)
-	}
-	if err := readAnswer(c); err != nil {
+	if err := p.introduce(c); err != nil {
 		return err
 	}
 	return c.SetDeadline(time.Time{})

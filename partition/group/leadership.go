@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/quorate/quorate/internal/guard"
 )
 
 // leadership is what the loop below has established; readers see it whole.
@@ -93,7 +95,7 @@ func (g *RaftGroup) begin(a attempt, leader bool) attempt {
 	if !leader || !g.leads(term) {
 		return attempt{}
 	}
-	g.setLeadership(Leadership{Term: term})
+	g.setLeadership(Leadership{Term: term, Ready: !guard.On(guard.OwnTermBarrier)})
 	return g.prove(attempt{term: term, started: time.Now()})
 }
 
@@ -189,7 +191,7 @@ func (g *RaftGroup) checkTransfer() {
 		g.lead.transferSince.Store(0)
 		return
 	}
-	if time.Since(time.Unix(0, since)) > stuckTransfers*g.config.Timing.Election {
+	if time.Since(time.Unix(0, since)) > stuckTransfers*g.config.Timing.Election && guard.On(guard.StuckTransfer) {
 		g.fatal(fmt.Errorf("group %s: a leadership transfer has not ended for %v and blocks every entry: "+
 			"start the node again", g.config.Group, stuckTransfers*g.config.Timing.Election))
 		return

@@ -29,9 +29,12 @@ var keepAlive = net.KeepAliveConfig{
 
 // ListenerConfig says who listens.
 type ListenerConfig struct {
-	Cluster string       // cluster id
-	Node    string       // this node's id
-	Logger  *slog.Logger // nil discards
+	Cluster string // cluster id
+	Node    string // this node's id
+	// Answer answers the questions that other nodes Ask; nil refuses them. It is called from any
+	// goroutine, must be quick, and may return at most maxQuestionBytes.
+	Answer func(from string, question []byte) []byte
+	Logger *slog.Logger // nil discards
 }
 
 // Refusals counts the connections that a Listener did not accept, by reason.
@@ -190,9 +193,11 @@ func (l *Listener) receive(conn net.Conn) error {
 	case p.cluster != l.config.Cluster:
 		return l.refuse(conn, refusalCluster, fmt.Sprintf("from node %q of cluster %q, this is cluster %q",
 			p.from, p.cluster, l.config.Cluster))
-	case p.to != l.config.Node:
+	case p.node() != l.config.Node:
 		return l.refuse(conn, refusalNode, fmt.Sprintf("node %q looks for node %q here, this is node %q",
 			p.from, p.to, l.config.Node))
+	case p.group == questionGroup:
+		return l.answer(conn, p.from)
 	}
 	l.mu.Lock()
 	g := l.groups[p.group]
@@ -200,6 +205,10 @@ func (l *Listener) receive(conn net.Conn) error {
 	if g == nil {
 		return l.refuse(conn, refusalGroup, fmt.Sprintf("node %q asks for group %q, which node %q does not have",
 			p.from, p.group, l.config.Node))
+	}
+	if self := string(g.self.replicaID()); p.to != self {
+		return l.refuse(conn, refusalNode, fmt.Sprintf("node %q looks for replica %q of group %q, this is %q: "+
+			"the node has another data directory now", p.from, p.to, p.group, self))
 	}
 	tracked, err := g.admit(conn)
 	if err != nil {
@@ -248,9 +257,10 @@ func tune(conn net.Conn) {
 	_ = setUserTimeout(tcp)
 }
 
-// register makes a group reachable. address is what the other replicas know it by.
-func (l *Listener) register(group, address string) (*layer, error) {
-	p := preamble{cluster: l.config.Cluster, group: group, from: l.config.Node, to: l.config.Node}
+// register makes self's replica of a group reachable.
+func (l *Listener) register(group string, self Member) (*layer, error) {
+	id := string(self.replicaID())
+	p := preamble{cluster: l.config.Cluster, group: group, from: id, to: id}
 	if err := p.validate(); err != nil {
 		return nil, err
 	}
@@ -262,7 +272,7 @@ func (l *Listener) register(group, address string) (*layer, error) {
 	if l.groups[group] != nil {
 		return nil, fmt.Errorf("group %q is open already on this node", group)
 	}
-	g := newLayer(l, group, address)
+	g := newLayer(l, group, self)
 	l.groups[group] = g
 	return g, nil
 }

@@ -2,7 +2,6 @@ package group
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 	"pgregory.net/rapid"
 )
@@ -53,7 +51,7 @@ func FuzzPreamble(f *testing.F) {
 func dialled(t *testing.T, cluster, from, group, to, address string) error {
 	t.Helper()
 	l := mustListen(t, cluster, from)
-	y, err := l.register(group, l.Addr())
+	y, err := l.register(group, Member{ID: from, Addr: l.Addr()})
 	must(t, err)
 	defer func() { must(t, y.Close()) }()
 	conn, err := y.Dial(joinTarget(raft.ServerID(to), raft.ServerAddress(address)), 5*time.Second)
@@ -71,7 +69,7 @@ func TestRefusals(t *testing.T) {
 		Cluster: "c1", Node: "a", Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	must(t, err)
-	y, err := l.register("p7", l.Addr())
+	y, err := l.register("p7", Member{ID: "a", Addr: l.Addr()})
 	must(t, err)
 	accepted := make(chan error, 1)
 	go func() {
@@ -153,9 +151,9 @@ func TestPreambleBound(t *testing.T) {
 // group.
 func TestGroupConnections(t *testing.T) {
 	l := mustListen(t, "c1", "a")
-	y, err := l.register("p7", l.Addr())
+	y, err := l.register("p7", Member{ID: "a", Addr: l.Addr()})
 	must(t, err)
-	if _, err := l.register("p7", l.Addr()); err == nil {
+	if _, err := l.register("p7", Member{ID: "a", Addr: l.Addr()}); err == nil {
 		t.Error("a group was opened twice")
 	}
 	var conns []*groupConn
@@ -183,60 +181,5 @@ func TestGroupConnections(t *testing.T) {
 	}
 	if _, err := y.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Accept after Close: %v", err)
-	}
-}
-
-// record keeps what was logged.
-type record struct {
-	lines []string
-	attrs []slog.Attr
-	to    *record
-}
-
-func (r *record) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelInfo }
-
-func (r *record) Handle(_ context.Context, line slog.Record) error {
-	text := line.Level.String() + " " + line.Message
-	add := func(a slog.Attr) bool {
-		text += " " + a.String()
-		return true
-	}
-	for _, a := range r.attrs {
-		add(a)
-	}
-	line.Attrs(add)
-	r.to.lines = append(r.to.lines, text)
-	return nil
-}
-
-func (r *record) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &record{attrs: append(append([]slog.Attr(nil), r.attrs...), attrs...), to: r.to}
-}
-
-func (r *record) WithGroup(string) slog.Handler { return r }
-
-// Raft's lines reach slog with level, name and values; debug lines, and what they would cost, do not.
-func TestBridge(t *testing.T) {
-	out := &record{}
-	out.to = out
-	b := newBridge(slog.New(out), "raft")
-	b.Debug("debug")
-	b.Trace("trace")
-	b.Info("info", "servers", hclog.Fmt("%d of %d", 2, 3))
-	b.With("peer", "b").Named("net").Warn("warn", "n", 1)
-	b.Error("error", "error", io.EOF)
-	b.Log(hclog.Off, "off")
-	b.StandardLogger(nil).Print("standard")
-	want := []string{
-		"INFO info logger=raft servers=2 of 3",
-		"WARN warn peer=b logger=raft.net n=1",
-		"ERROR error logger=raft error=EOF",
-		"INFO standard logger=raft",
-	}
-	if diff := cmp.Diff(want, out.lines); diff != "" {
-		t.Error(diff)
-	}
-	if b.IsDebug() || b.IsTrace() || !b.IsInfo() || b.GetLevel() != hclog.Info {
-		t.Error("Raft is told to write debug lines")
 	}
 }

@@ -12,14 +12,16 @@ func (g *RaftGroup) Leader() (Member, bool) {
 	if id == "" {
 		return Member{}, false
 	}
-	return Member{ID: string(id), Addr: string(address)}, true
+	return memberOf(id, address), true
 }
 
 // Members are the replicas of the latest configuration, committed or not.
 func (g *RaftGroup) Members() []Member {
 	var out []Member
 	for _, s := range g.raft.GetConfiguration().Configuration().Servers {
-		out = append(out, Member{ID: string(s.ID), Addr: string(s.Address), Learner: s.Suffrage != raft.Voter})
+		m := memberOf(s.ID, s.Address)
+		m.Learner = s.Suffrage != raft.Voter
+		out = append(out, m)
 	}
 	return out
 }
@@ -46,15 +48,19 @@ func (g *RaftGroup) change(what, id string, f func() raft.Future) error {
 func (g *RaftGroup) AddLearner(m Member) error {
 	g.admin.Lock()
 	defer g.admin.Unlock()
-	if m.ID == "" || len(m.ID) > maxIDBytes || m.Addr == "" {
-		return fmt.Errorf("group %s: a learner needs an id of at most %d bytes and an address",
-			g.config.Group, maxIDBytes)
+	if err := m.validate(); err != nil {
+		return fmt.Errorf("group %s: %w", g.config.Group, err)
 	}
-	if known, err := g.member(m.ID); err == nil && !known.Learner {
+	known, err := g.member(m.ID)
+	switch {
+	case err == nil && known.Instance != m.Instance:
+		return fmt.Errorf("group %s: node %q is a member with another data directory: remove that replica first",
+			g.config.Group, m.ID)
+	case err == nil && !known.Learner:
 		return fmt.Errorf("group %s: node %q is a voter already", g.config.Group, m.ID)
 	}
 	return g.change("add", m.ID, func() raft.Future {
-		return g.raft.AddNonvoter(raft.ServerID(m.ID), raft.ServerAddress(m.Addr), 0, g.config.Timing.Enqueue)
+		return g.raft.AddNonvoter(m.replicaID(), raft.ServerAddress(m.Addr), 0, g.config.Timing.Enqueue)
 	})
 }
 
@@ -68,7 +74,7 @@ func (g *RaftGroup) Promote(id string) error {
 		return err
 	}
 	return g.change("promote", id, func() raft.Future {
-		return g.raft.AddVoter(raft.ServerID(id), raft.ServerAddress(m.Addr), 0, g.config.Timing.Enqueue)
+		return g.raft.AddVoter(m.replicaID(), raft.ServerAddress(m.Addr), 0, g.config.Timing.Enqueue)
 	})
 }
 
@@ -87,14 +93,14 @@ func (g *RaftGroup) Remove(id string) error {
 	}
 	if !m.Learner {
 		err := g.change("demote", id, func() raft.Future {
-			return g.raft.DemoteVoter(raft.ServerID(id), 0, g.config.Timing.Enqueue)
+			return g.raft.DemoteVoter(m.replicaID(), 0, g.config.Timing.Enqueue)
 		})
 		if err != nil {
 			return err
 		}
 	}
 	return g.change("remove", id, func() raft.Future {
-		return g.raft.RemoveServer(raft.ServerID(id), 0, g.config.Timing.Enqueue)
+		return g.raft.RemoveServer(m.replicaID(), 0, g.config.Timing.Enqueue)
 	})
 }
 
@@ -119,6 +125,6 @@ func (g *RaftGroup) Transfer(id string) error {
 		return nil
 	}
 	return g.change("transfer leadership to", id, func() raft.Future {
-		return g.raft.LeadershipTransferToServer(raft.ServerID(id), raft.ServerAddress(m.Addr))
+		return g.raft.LeadershipTransferToServer(m.replicaID(), raft.ServerAddress(m.Addr))
 	})
 }

@@ -6,15 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 )
 
 // Every connection to a Listener begins with a preamble, which says what it is for:
 //
 //	magic "QRFT" | version 1 byte | length 2 bytes, big endian | body
 //
-// The body is four strings, each behind a length byte: cluster id, group id, node id of the sender and
-// of the addressee. The answer is one byte, a refusal; above refusalNone a length byte and a text
-// follow, and the connection is closed.
+// The body is four strings, each behind a length byte: cluster id, group id, and the ids of the sending
+// and of the addressed replica, which are the nodes' ids where a question is asked. The answer is one
+// byte, a refusal; above refusalNone a length byte and a text follow, and the connection is closed.
 const (
 	preambleMagic   = "QRFT"
 	preambleVersion = 1
@@ -56,14 +57,20 @@ type preamble struct {
 
 func (p preamble) validate() error {
 	for name, id := range map[string]string{
-		"cluster id": p.cluster, "group id": p.group, "node id of the sender": p.from,
-		"node id of the addressee": p.to,
+		"cluster id": p.cluster, "group id": p.group, "id of the sender": p.from,
+		"id of the addressee": p.to,
 	} {
 		if id == "" || len(id) > maxIDBytes {
 			return fmt.Errorf("%s has %d bytes, it must have 1 to %d", name, len(id), maxIDBytes)
 		}
 	}
 	return nil
+}
+
+// node is the node to which the preamble is addressed.
+func (p preamble) node() string {
+	node, _, _ := strings.Cut(p.to, replicaSeparator)
+	return node
 }
 
 func (p preamble) append(b []byte) []byte {
@@ -75,6 +82,14 @@ func (p preamble) append(b []byte) []byte {
 		b = append(b, id...)
 	}
 	return b
+}
+
+// introduce sends the preamble and reads the answer; nil when the connection was accepted.
+func (p preamble) introduce(conn io.ReadWriter) error {
+	if _, err := conn.Write(p.append(nil)); err != nil {
+		return fmt.Errorf("send preamble: %w", err)
+	}
+	return readAnswer(conn)
 }
 
 // readPreamble reads exactly the preamble: what follows is the group's.

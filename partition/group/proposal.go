@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/quorate/quorate/internal/guard"
 )
 
 // proposal is an entry on its way.
@@ -66,6 +68,9 @@ func (g *RaftGroup) Propose(data []byte) Proposal {
 	}
 	future := g.raft.Apply(data, g.config.Timing.Enqueue)
 	deadline := time.AfterFunc(g.config.Timing.Proposal, func() {
+		if !guard.On(guard.ProposalDeadline) {
+			return
+		}
 		g.finish(p, nil, fmt.Errorf("%w: no outcome within %v", ErrUnknown, g.config.Timing.Proposal))
 	})
 	go func() {

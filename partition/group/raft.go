@@ -9,6 +9,8 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/quorate/quorate/internal/guard"
+	"github.com/quorate/quorate/internal/raftlog"
 	"github.com/quorate/quorate/partition/storage"
 )
 
@@ -71,24 +73,29 @@ func Open(c Config) (*RaftGroup, error) {
 }
 
 func (g *RaftGroup) open() (err error) {
-	logger := newBridge(g.config.Logger, "raft")
+	logger := raftlog.New(g.config.Logger, "raft")
 	store, err := storage.Open(storage.Config{
-		Dir: g.config.Dir, Partition: g.config.Group, Backend: g.config.Backend,
-		WriteTimeout: g.config.Timing.Write, Fatal: g.fatal, Stored: g.stored, Logger: logger,
+		Disk: g.config.Disk, Partition: g.config.Group, First: g.config.First,
+		WriteTimeout: g.config.Timing.Write, Fatal: g.fatal, Stored: g.stored, Admit: g.admit,
 	})
 	if err != nil {
 		return err
 	}
-	if g.replayed, err = store.LastStored(); err != nil {
-		return errors.Join(err, store.Close())
-	}
-	stream, err := g.config.Listener.register(g.config.Group, g.config.Self.Addr)
+	last, err := store.Last()
 	if err != nil {
 		return errors.Join(err, store.Close())
 	}
-	g.transport = newGuarded(&raft.NetworkTransportConfig{
-		Stream: stream, Timeout: g.config.Timing.Request, Logger: logger,
-	}, g.checkInstall)
+	g.replayed = last.Index
+	if g.config.BeforeStart != nil {
+		if err := g.config.BeforeStart(); err != nil {
+			return errors.Join(err, store.Close())
+		}
+	}
+	inner, err := g.config.Network.Transport(g.config.Group, g.config.Self, g.config.Timing.Request, logger)
+	if err != nil {
+		return errors.Join(err, store.Close())
+	}
+	g.transport = newGuarded(inner, g.checkInstall)
 	g.raft, err = g.start(store)
 	if err == nil {
 		err = store.Started()
@@ -106,6 +113,13 @@ func (g *RaftGroup) open() (err error) {
 		err = errors.Join(err, g.transport.Close())
 	}
 	return errors.Join(err, store.Close())
+}
+
+func (g *RaftGroup) admit(last storage.Position) error {
+	if g.config.Admit == nil {
+		return nil
+	}
+	return g.config.Admit(Position(last))
 }
 
 // start bootstraps empty stores, then starts Raft on them.
@@ -144,11 +158,14 @@ func (g *RaftGroup) checkInstall() {
 		return
 	}
 	g.installs.Add(1)
+	if !guard.On(guard.InstallCheck) {
+		return
+	}
 	believed := g.raft.LastIndex()
-	stored, err := g.store.Load().LastStored()
-	if err == nil && believed > stored {
+	last, err := g.store.Load().Last()
+	if err == nil && believed > last.Index {
 		g.fatal(fmt.Errorf("group %s: after a snapshot install Raft believes in entries up to %d, but the log "+
-			"ends at %d: start the node again", g.config.Group, believed, stored))
+			"ends at %d: start the node again", g.config.Group, believed, last.Index))
 	}
 }
 
@@ -167,6 +184,12 @@ func (g *RaftGroup) live(index, term uint64) bool {
 	return g.transport.commits.has(index) || g.leads(term)
 }
 
+// Last is where what is on this replica's disk ends.
+func (g *RaftGroup) Last() (Position, error) {
+	last, err := g.store.Load().Last()
+	return Position(last), err
+}
+
 // AppliedIndex is the index of the last entry that the Applier has applied.
 func (g *RaftGroup) AppliedIndex() uint64 { return g.adapter.applied.Load() }
 
@@ -176,6 +199,11 @@ func (g *RaftGroup) AppliedIndex() uint64 { return g.adapter.applied.Load() }
 func (g *RaftGroup) Close() error {
 	g.closeOnce.Do(func() { g.closeErr = g.close() })
 	return g.closeErr
+}
+
+// Condemn ends this replica for good.
+func (g *RaftGroup) Condemn(reason string) error {
+	return errors.Join(g.store.Load().Condemn(reason), g.Close())
 }
 
 func (g *RaftGroup) close() error {

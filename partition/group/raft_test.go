@@ -23,7 +23,10 @@ import (
 func TestReplicate(t *testing.T) {
 	for _, backend := range []storage.Backend{storage.WAL, storage.BoltDB} {
 		t.Run(string(backend), func(t *testing.T) {
-			c := newCluster(t, 3, 3, func(c *Config) { c.Backend = backend })
+			dir := t.TempDir()
+			c := newCluster(t, 3, 3, func(c *Config) {
+				c.Disk = storage.NewFiles(filepath.Join(dir, c.Self.ID), backend, nil)
+			})
 			c.mustPropose(t, "first", 20, 0)
 			before := c.agree(t, 20)
 
@@ -372,7 +375,7 @@ func TestSnapshotRefused(t *testing.T) {
 		t.Errorf("a snapshot that was refused: %v, fatal %d times, restored %d times",
 			err, fatal.Load(), refusing.asked)
 	}
-	states, err := filepath.Glob(filepath.Join(c[0].config.Dir, "snapshots", "*", "state.bin"))
+	states, err := filepath.Glob(filepath.Join(c[0].dir, "snapshots", "*", "state.bin"))
 	must(t, err)
 	if len(states) != 2 {
 		t.Fatalf("%d snapshots, want 2", len(states))
@@ -381,7 +384,7 @@ func TestSnapshotRefused(t *testing.T) {
 	must(t, err)
 	must(t, os.WriteFile(states[1], append([]byte{'!'}, good[1:]...), 0o600))
 	c[0].config.Applier = &recorder{}
-	if _, err := Open(c[0].config); err == nil || !strings.Contains(err.Error(), "CRC") {
+	if _, err := Open(c[0].config); err == nil || !errors.Is(err, storage.ErrDamaged) {
 		t.Errorf("a damaged snapshot: %v", err)
 	}
 	must(t, os.WriteFile(states[1], good, 0o600))
@@ -453,11 +456,11 @@ func TestOutcome(t *testing.T) {
 func TestConfigProblems(t *testing.T) {
 	l := mustListen(t, "c1", "a")
 	_, err := Open(Config{
-		Group: "p7", Listener: l, Self: Member{ID: "b"}, Bootstrap: []Member{{ID: "c", Addr: "x:1"}},
+		Group: "p7", Network: l, Self: Member{ID: "b"}, Bootstrap: []Member{{ID: "c", Addr: "x:1"}},
 		Timing: Timing{Heartbeat: time.Second, Lease: 2 * time.Second},
 	})
 	for _, want := range []string{
-		"Dir", "Applier", "Fatal", "another node", "Self.Addr", "Lease", "does not list",
+		"Disk", "Applier", "Fatal", "config Self: a member needs", "Lease", "does not list",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not mention %q", err, want)

@@ -1,43 +1,36 @@
 package group
 
 import (
-	"io"
 	"sync"
 	"sync/atomic"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/quorate/quorate/internal/guard"
 )
 
-const (
-	transportPool       = 3 // idle connections kept for each peer
-	maxRequestsInFlight = 2 // AppendEntries on their way to one peer; more only adds latency
-)
-
-// guarded is Raft's network transport without what makes it unsafe. See the package documentation.
+// guarded is a transport without what makes it unsafe. See the package documentation.
 type guarded struct {
-	*raft.NetworkTransport
+	Transport
 	requests chan raft.RPC
 	done     chan struct{}
 	once     sync.Once
 	loop     sync.WaitGroup
 	commits  recentCommits
+	acked    acknowledged
 	// installed is called after each snapshot that Raft says it has installed, before the answer leaves.
 	installed func()
 }
 
-var (
-	_ raft.Transport   = (*guarded)(nil)
-	_ raft.WithPreVote = (*guarded)(nil) // without it Raft silently does without pre-votes
-	_ raft.WithClose   = (*guarded)(nil)
-)
+var _ Transport = (*guarded)(nil)
 
-func newGuarded(c *raft.NetworkTransportConfig, installed func()) *guarded {
-	c.MaxPool, c.MaxRPCsInFlight, c.MsgpackUseNewTimeFormat = transportPool, maxRequestsInFlight, true
+func newGuarded(inner Transport, installed func()) *guarded {
 	g := &guarded{
-		NetworkTransport: raft.NewNetworkTransportWithConfig(c),
-		requests:         make(chan raft.RPC),
-		done:             make(chan struct{}),
-		installed:        installed,
+		Transport: inner,
+		requests:  make(chan raft.RPC),
+		done:      make(chan struct{}),
+		acked:     acknowledged{of: map[raft.ServerID]Position{}},
+		installed: installed,
 	}
 	g.loop.Go(g.receive)
 	return g
@@ -45,14 +38,18 @@ func newGuarded(c *raft.NetworkTransportConfig, installed func()) *guarded {
 
 // SetHeartbeatHandler is ignored. The handler would change term and state from the connection's
 // goroutine while Raft's main goroutine stamps entries with the term (hashicorp/raft#695).
-func (g *guarded) SetHeartbeatHandler(func(raft.RPC)) {}
+func (g *guarded) SetHeartbeatHandler(f func(raft.RPC)) {
+	if !guard.On(guard.HeartbeatQueue) {
+		g.Transport.SetHeartbeatHandler(f)
+	}
+}
 
 // Consumer delivers requests to Raft, heartbeats among them.
 func (g *guarded) Consumer() <-chan raft.RPC { return g.requests }
 
 // Close ends all connections.
 func (g *guarded) Close() error {
-	err := g.NetworkTransport.Close()
+	err := g.Transport.Close()
 	g.once.Do(func() { close(g.done) })
 	g.loop.Wait()
 	return err
@@ -63,11 +60,13 @@ func (g *guarded) receive() {
 		select {
 		case <-g.done:
 			return
-		case r := <-g.NetworkTransport.Consumer():
+		case r := <-g.Transport.Consumer():
 			switch command := r.Command.(type) {
 			case *raft.AppendEntriesRequest:
 				g.commits.note(command)
-				clampCommit(command)
+				if guard.On(guard.CommitClamp) {
+					clampCommit(command)
+				}
 			case *raft.InstallSnapshotRequest:
 				r.RespChan = g.checkInstall(r.RespChan)
 			}
@@ -117,45 +116,23 @@ func (g *guarded) checkInstall(answer chan<- raft.RPCResponse) chan<- raft.RPCRe
 	return inner
 }
 
-// The rest adds the node id to the target, so that the preamble can name it.
-
-// AppendEntriesPipeline opens a pipeline to a peer.
-func (g *guarded) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress,
-) (raft.AppendPipeline, error) {
-	return g.NetworkTransport.AppendEntriesPipeline(id, joinTarget(id, target))
-}
-
-// AppendEntries sends entries, or a heartbeat.
+// AppendEntries sends entries, or a heartbeat, and notes what the peer has.
 func (g *guarded) AppendEntries(id raft.ServerID, target raft.ServerAddress,
 	args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse,
 ) error {
-	return g.NetworkTransport.AppendEntries(id, joinTarget(id, target), args, resp)
+	err := g.Transport.AppendEntries(id, target, args, resp)
+	if err == nil {
+		g.acked.note(id, args, resp)
+	}
+	return err
 }
 
-// RequestVote asks for a vote.
-func (g *guarded) RequestVote(id raft.ServerID, target raft.ServerAddress,
-	args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse,
-) error {
-	return g.NetworkTransport.RequestVote(id, joinTarget(id, target), args, resp)
-}
-
-// RequestPreVote asks whether a vote would be given.
-func (g *guarded) RequestPreVote(id raft.ServerID, target raft.ServerAddress,
-	args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse,
-) error {
-	return g.NetworkTransport.RequestPreVote(id, joinTarget(id, target), args, resp)
-}
-
-// InstallSnapshot sends a snapshot.
-func (g *guarded) InstallSnapshot(id raft.ServerID, target raft.ServerAddress,
-	args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader,
-) error {
-	return g.NetworkTransport.InstallSnapshot(id, joinTarget(id, target), args, resp, data)
-}
-
-// TimeoutNow tells a peer to campaign at once.
-func (g *guarded) TimeoutNow(id raft.ServerID, target raft.ServerAddress,
-	args *raft.TimeoutNowRequest, resp *raft.TimeoutNowResponse,
-) error {
-	return g.NetworkTransport.TimeoutNow(id, joinTarget(id, target), args, resp)
+// AppendEntriesPipeline opens a pipeline to a peer, and notes what the peer has.
+func (g *guarded) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress,
+) (raft.AppendPipeline, error) {
+	inner, err := g.Transport.AppendEntriesPipeline(id, target)
+	if err != nil {
+		return nil, err
+	}
+	return newPipeline(inner, id, &g.acked), nil
 }

@@ -21,11 +21,9 @@ type impostor struct {
 
 func newImpostor(t *testing.T, l *Listener, to Member) *impostor {
 	t.Helper()
-	stream, err := l.register("p7", l.Addr())
+	inner, err := l.Transport("p7", Member{ID: "b", Addr: l.Addr()}, 2*time.Second, hclog.NewNullLogger())
 	must(t, err)
-	transport := newGuarded(&raft.NetworkTransportConfig{
-		Stream: stream, Timeout: 2 * time.Second, Logger: hclog.NewNullLogger(),
-	}, func() {})
+	transport := newGuarded(inner, func() {})
 	stop := make(chan struct{})
 	var drain sync.WaitGroup
 	drain.Go(func() { // it votes for nobody
@@ -63,7 +61,7 @@ func (i *impostor) mustAppend(t *testing.T, term, prev, prevTerm, last, commit u
 		})
 	}
 	var response raft.AppendEntriesResponse
-	err := i.AppendEntries(raft.ServerID(i.to.ID), raft.ServerAddress(i.to.Addr), request, &response)
+	err := i.AppendEntries(i.to.replicaID(), raft.ServerAddress(i.to.Addr), request, &response)
 	if err != nil || !response.Success {
 		t.Fatalf("append: %+v, %v", response, err)
 	}
@@ -100,14 +98,11 @@ func TestOverCommit(t *testing.T) {
 	})
 	t.Run("raft alone", func(t *testing.T) {
 		l, bl := mustListen(t, "c1", "a"), mustListen(t, "c1", "b")
-		stream, err := l.register("p7", l.Addr())
-		must(t, err)
-		transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-			Stream: stream, Timeout: 2 * time.Second, Logger: hclog.NewNullLogger(),
-		})
 		self := Member{ID: "a", Addr: l.Addr()}
+		transport, err := l.Transport("p7", self, 2*time.Second, hclog.NewNullLogger())
+		must(t, err)
 		c := Config{
-			Group: "p7", Self: self, Listener: l, Timing: Timing{Heartbeat: 2 * time.Second},
+			Group: "p7", Self: self, Timing: Timing{Heartbeat: 2 * time.Second},
 			Bootstrap: []Member{self, {ID: "b", Addr: bl.Addr()}, {ID: "c", Addr: "127.0.0.1:1"}},
 		}
 		c.setDefaults()
@@ -151,18 +146,12 @@ func TestNoHeartbeatFastPath(t *testing.T) {
 	for _, guard := range []bool{true, false} {
 		t.Run(fmt.Sprintf("guarded %t", guard), func(t *testing.T) {
 			al, bl := mustListen(t, "c1", "a"), mustListen(t, "c1", "b")
-			stream, err := al.register("p7", al.Addr())
+			a, err := al.Transport("p7", Member{ID: "a", Addr: al.Addr()}, 2*time.Second, hclog.NewNullLogger())
 			must(t, err)
-			config := &raft.NetworkTransportConfig{
-				Stream: stream, Timeout: 2 * time.Second, Logger: hclog.NewNullLogger(),
-			}
-			var a raft.Transport
 			if guard {
-				a = newGuarded(config, func() {})
-			} else {
-				a = raft.NewNetworkTransportWithConfig(config)
+				a = newGuarded(a, func() {})
 			}
-			defer func() { must(t, a.(raft.WithClose).Close()) }()
+			defer func() { must(t, a.Close()) }()
 			fast := make(chan struct{}, 1)
 			a.SetHeartbeatHandler(func(r raft.RPC) {
 				fast <- struct{}{}
@@ -202,7 +191,7 @@ func TestInstallInsideLog(t *testing.T) {
 		state := binary.BigEndian.AppendUint64([]byte(snapshotMagic), index)
 		state = append(state, `["the state"]`...)
 		var response raft.InstallSnapshotResponse
-		err := b.InstallSnapshot("a", raft.ServerAddress(a.self.Addr), &raft.InstallSnapshotRequest{
+		err := b.InstallSnapshot(a.self.replicaID(), raft.ServerAddress(a.self.Addr), &raft.InstallSnapshotRequest{
 			RPCHeader: b.header(), SnapshotVersion: 1, Term: 6, Leader: []byte(b.self.Addr),
 			LastLogIndex: index, LastLogTerm: 6, Configuration: raft.EncodeConfiguration(raft.Configuration{}),
 			ConfigurationIndex: 1, Size: int64(len(state)),

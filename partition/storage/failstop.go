@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/quorate/quorate/internal/guard"
 )
 
 // failStop lets no write of one group's stores fail, or hang, unnoticed.
@@ -23,11 +25,17 @@ func (s *failStop) do(file, operation string, write func() error) error {
 		return err
 	}
 	watchdog := time.AfterFunc(s.bound, func() {
+		if !guard.On(guard.WriteWatchdog) {
+			return
+		}
 		_ = s.fail(fmt.Errorf("partition %s: %s on %s has taken longer than %v, the disk is stuck: "+
 			"check the disk, then start the node again", s.partition, operation, file, s.bound))
 	})
 	err := write()
 	watchdog.Stop()
+	if err != nil && !guard.On(guard.FailStop) {
+		return err
+	}
 	if err != nil {
 		return s.fail(fmt.Errorf("partition %s: %s on %s failed: %w; what is on the disk is unknown: "+
 			"check the disk and its free space, then start the node again", s.partition, operation, file, err))

@@ -1,20 +1,25 @@
 package storage
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"github.com/google/uuid"
 )
 
 const (
 	identityFile    = "identity.json"
 	identityTmp     = identityFile + ".tmp"
 	lockFile        = "lock"
-	identityVersion = 1
+	identityVersion = 2
 	// maxIdentityBytes bounds what is read of a file that may be anything.
 	maxIdentityBytes = 4096
 )
@@ -38,11 +43,45 @@ type identityRecord struct {
 	Version int    `json:"version"`
 	Cluster string `json:"cluster"`
 	Node    string `json:"node"`
+	// Instance tells this directory from every other that the node has had or will have.
+	Instance string `json:"instance"`
+	// Groups are those whose stores are in the directory: they are not to be missing.
+	Groups []string `json:"groups"`
+	// Sum is the CRC-32C of the record with Sum 0.
+	Sum uint32 `json:"crc32c"`
 }
 
 // Claimed is a data directory that this process alone may use.
 type Claimed struct {
-	lock *os.File
+	dir    string
+	lock   *os.File
+	record identityRecord
+}
+
+// Instance tells this directory from every other that the node has had or will have: what one of them
+// voted and acknowledged is not known to another.
+func (c *Claimed) Instance() string { return c.record.Instance }
+
+// Has reports whether the stores of a group are in the directory.
+func (c *Claimed) Has(group string) bool { return slices.Contains(c.record.Groups, group) }
+
+// Groups are those whose stores are in the directory.
+func (c *Claimed) Groups() []string { return slices.Clone(c.record.Groups) }
+
+// Record notes durably that the stores of a group are in the directory, before anything is
+// acknowledged from them.
+func (c *Claimed) Record(group string) error {
+	if c.Has(group) {
+		return nil
+	}
+	r := c.record
+	r.Groups = append(slices.Clone(r.Groups), group)
+	slices.Sort(r.Groups)
+	if err := writeIdentity(c.dir, r); err != nil {
+		return err
+	}
+	c.record = r
+	return nil
 }
 
 // Claim takes a data directory for a node, and writes into an empty one, once and durably, whose it
@@ -64,46 +103,81 @@ func Claim(dir string, id Identity) (*Claimed, error) {
 		return nil, err
 	}
 	// Another process may have claimed it between the look and the lock.
-	written, err := checkIdentity(dir, id)
-	if err == nil && !written {
-		err = writeIdentity(dir, id)
+	record, err := checkIdentity(dir, id)
+	if err == nil && record == nil {
+		record = &identityRecord{
+			Version: identityVersion, Cluster: id.Cluster, Node: id.Node, Instance: uuid.NewString(), Groups: []string{},
+		}
+		err = writeIdentity(dir, *record)
 	}
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	return &Claimed{lock: lock}, nil
+	return &Claimed{dir: dir, lock: lock, record: *record}, nil
 }
 
 // Release gives the directory back.
 func (c *Claimed) Release() error { return c.lock.Close() }
 
-// checkIdentity reports whether dir is already marked as id's; it changes nothing.
-func checkIdentity(dir string, id Identity) (written bool, err error) {
+// checkIdentity reads whose dir is, nil when nobody's yet; it changes nothing.
+func checkIdentity(dir string, id Identity) (*identityRecord, error) {
 	path := filepath.Join(dir, identityFile)
 	data, err := readBounded(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, checkBlank(dir)
+		return nil, checkBlank(dir)
 	}
 	if err != nil {
-		return false, fmt.Errorf("read %s: %w", path, err)
+		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
-	var r identityRecord
-	if err := json.Unmarshal(data, &r); err != nil {
-		return false, fmt.Errorf("%w: %s cannot be read (%w), so it is unknown whose data this is; "+
+	r, err := decodeIdentity(data)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s cannot be read (%w), so it is unknown whose data this is; "+
 			"nothing was changed: restore the file from a backup, or replace the node", ErrForeign, path, err)
 	}
-	if r.Version != identityVersion {
-		return false, fmt.Errorf("%w: %s has format %d, this program knows %d; nothing was changed: "+
-			"start the program version that wrote it", ErrForeign, path, r.Version, identityVersion)
-	}
 	if r.Cluster != id.Cluster || r.Node != id.Node {
-		return false, fmt.Errorf("%w: %s belongs to node %q of cluster %q, but this is node %q of cluster %q; "+
+		return nil, fmt.Errorf("%w: %s belongs to node %q of cluster %q, but this is node %q of cluster %q; "+
 			"its votes and log are not this node's, so nothing was changed: "+
 			"point the data directory at this node's own, or correct the configured ids",
 			ErrForeign, dir, r.Node, r.Cluster, id.Node, id.Cluster)
 	}
-	return true, nil
+	return r, nil
 }
+
+// decodeIdentity reads what encode wrote, and nothing else.
+func decodeIdentity(data []byte) (*identityRecord, error) {
+	var r identityRecord
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&r); err != nil {
+		return nil, err
+	}
+	if r.Version != identityVersion {
+		return nil, fmt.Errorf("it has format %d, this program knows %d: start the program version that wrote it",
+			r.Version, identityVersion)
+	}
+	want, err := r.encode()
+	if err != nil {
+		return nil, err
+	}
+	if !bytes.Equal(data, want) {
+		return nil, errors.New("it is damaged: its checksum is wrong")
+	}
+	return &r, nil
+}
+
+// encode is the record with its checksum, the one way to write it.
+func (r identityRecord) encode() ([]byte, error) {
+	r.Sum = 0
+	body, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	r.Sum = crc32.Checksum(body, castagnoli)
+	body, err = json.Marshal(r)
+	return append(body, '\n'), err
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // checkBlank refuses a directory without an identity that holds anything but what a first start that
 // was cut short, or a file system, leaves.
@@ -136,13 +210,13 @@ func readBounded(path string) ([]byte, error) {
 }
 
 // writeIdentity makes identity.json whole or not at all, also through a power loss.
-func writeIdentity(dir string, id Identity) error {
-	data, err := json.Marshal(identityRecord{Version: identityVersion, Cluster: id.Cluster, Node: id.Node})
+func writeIdentity(dir string, r identityRecord) error {
+	data, err := r.encode()
 	if err != nil {
 		return fmt.Errorf("encode identity: %w", err)
 	}
 	tmp := filepath.Join(dir, identityTmp)
-	if err := writeSynced(tmp, append(data, '\n')); err != nil {
+	if err := writeSynced(tmp, data); err != nil {
 		return fmt.Errorf("write identity: %w", err)
 	}
 	if err := os.Rename(tmp, filepath.Join(dir, identityFile)); err != nil {

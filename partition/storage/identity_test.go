@@ -13,6 +13,14 @@ import (
 
 var n1 = Identity{Cluster: "c1", Node: "n1"}
 
+// identity is the content of identity.json.
+func identity(t *testing.T, cluster, node string, version int) string {
+	t.Helper()
+	b, err := identityRecord{Version: version, Cluster: cluster, Node: node, Instance: "i", Groups: []string{}}.encode()
+	must(t, err)
+	return string(b)
+}
+
 func mustClaim(t *testing.T, dir string, id Identity) *Claimed {
 	t.Helper()
 	c, err := Claim(dir, id)
@@ -43,20 +51,26 @@ func mustTree(t *testing.T, dir string) map[string]string {
 // A directory is claimed by its first node, and by that node again after a release.
 func TestClaimTwice(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
-	if err := mustClaim(t, dir, n1).Release(); err != nil {
-		t.Fatal(err)
-	}
+	c := mustClaim(t, dir, n1)
+	must(t, c.Record("p7"))
+	must(t, c.Record("p1"))
+	must(t, c.Release())
 	got, err := os.ReadFile(filepath.Join(dir, "identity.json"))
-	if err != nil {
-		t.Fatal(err)
+	must(t, err)
+	want := `{"version":2,"cluster":"c1","node":"n1","instance":"` + c.Instance() + `","groups":["p1","p7"],"crc32c":`
+	if !strings.HasPrefix(string(got), want) {
+		t.Errorf("got %s, want %s…", got, want)
 	}
-	want := `{"version":1,"cluster":"c1","node":"n1"}` + "\n"
-	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Error(diff)
+	again := mustClaim(t, dir, n1)
+	if again.Instance() != c.Instance() || !again.Has("p7") || again.Has("p8") {
+		t.Errorf("instance %s, was %s; groups %v", again.Instance(), c.Instance(), again.Groups())
 	}
-	if err := mustClaim(t, dir, n1).Release(); err != nil {
-		t.Fatal(err)
+	must(t, again.Release())
+	other := mustClaim(t, t.TempDir(), n1)
+	if other.Instance() == c.Instance() {
+		t.Error("two directories are one instance")
 	}
+	must(t, other.Release())
 }
 
 // A directory of another cluster, another node or another kind is refused in one line that names what
@@ -66,12 +80,14 @@ func TestClaimForeign(t *testing.T) {
 		files map[string]string
 		want  []string
 	}{
-		"cluster": {map[string]string{"identity.json": `{"version":1,"cluster":"c2","node":"n1"}`},
+		"cluster": {map[string]string{"identity.json": identity(t, "c2", "n1", 2)},
 			[]string{`node "n1" of cluster "c2"`, `node "n1" of cluster "c1"`}},
-		"node": {map[string]string{"identity.json": `{"version":1,"cluster":"c1","node":"n2"}`},
+		"node": {map[string]string{"identity.json": identity(t, "c1", "n2", 2)},
 			[]string{`node "n2" of cluster "c1"`}},
-		"newer format": {map[string]string{"identity.json": `{"version":2,"cluster":"c1","node":"n1"}`},
-			[]string{"format 2"}},
+		"newer format": {map[string]string{"identity.json": identity(t, "c1", "n1", 3)},
+			[]string{"format 3"}},
+		"one bit": {map[string]string{"identity.json": strings.Replace(identity(t, "c1", "n1", 2), `"i"`, `"h"`, 1)},
+			[]string{"checksum"}},
 		"damaged":  {map[string]string{"identity.json": `{"vers`}, []string{"cannot be read"}},
 		"no data":  {map[string]string{"holiday.jpg": "x"}, []string{"holiday.jpg"}},
 		"too long": {map[string]string{"identity.json": strings.Repeat(" ", 5000)}, []string{"5000 bytes"}},

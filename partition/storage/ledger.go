@@ -84,6 +84,16 @@ func (g *ledger) holds(index uint64) bool {
 	return index >= g.first && index-g.first < uint64(len(g.upTo))
 }
 
+// bounds are the indexes of the first and the last entry; 0, 0 when there is none.
+func (g *ledger) bounds() (first, last uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.upTo) == 0 {
+		return 0, 0
+	}
+	return g.first, g.first + uint64(len(g.upTo)) - 1
+}
+
 // trailing is how many of the newest entries have at most the given bytes together.
 func (g *ledger) trailing(bytes uint64) uint64 {
 	g.mu.Lock()

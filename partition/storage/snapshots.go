@@ -4,13 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 
-	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 )
 
@@ -20,10 +17,11 @@ const retainedSnapshots = 2
 
 // snapshots are the guarded snapshots of one group.
 type snapshots struct {
-	*raft.FileSnapshotStore
-	dir    string
-	guard  *failStop
-	newest atomic.Uint64 // index of the newest snapshot; 0 none
+	raft.SnapshotStore
+	name   string // of their folder
+	stop   *failStop
+	floor  *floor
+	newest atomic.Pointer[Position] // where the newest snapshot ends; never nil
 
 	mu       sync.Mutex // guards the fields below
 	starting bool
@@ -32,54 +30,51 @@ type snapshots struct {
 
 var _ raft.SnapshotStore = (*snapshots)(nil)
 
-func openSnapshots(dir string, guard *failStop, logger hclog.Logger) (*snapshots, *raft.SnapshotMeta, error) {
-	// Raft makes its own folder "snapshots" inside.
-	store, err := raft.NewFileSnapshotStoreWithLogger(dir, retainedSnapshots, logger.Named("snapshots"))
+func openSnapshots(disk Disk, newest Position, stop *failStop) (*snapshots, error) {
+	store, err := disk.Snapshots()
 	if err != nil {
-		return nil, nil, fmt.Errorf("open snapshots in %s: %w", dir, err)
+		return nil, err
 	}
-	s := &snapshots{
-		FileSnapshotStore: store, dir: filepath.Join(dir, "snapshots"), guard: guard, starting: true,
-	}
-	metas, err := store.List()
-	if err != nil {
-		return nil, nil, fmt.Errorf("list snapshots in %s: %w", s.dir, err)
-	}
-	if err := s.checkNewest(metas); err != nil {
-		return nil, nil, err
-	}
-	if len(metas) == 0 {
-		return s, nil, nil
-	}
-	s.newest.Store(metas[0].Index)
-	return s, metas[0], nil
+	s := &snapshots{SnapshotStore: store, name: disk.Name(PartSnapshots), stop: stop, starting: true}
+	s.newest.Store(&newest)
+	return s, nil
 }
 
-// checkNewest refuses a folder with a snapshot newer than the newest that can be read: Raft only warns
-// of it, and would start from an older state.
-func (s *snapshots) checkNewest(metas []*raft.SnapshotMeta) error {
-	entries, err := os.ReadDir(s.dir)
+// List is what there is, the newest first.
+func (s *snapshots) List() ([]*raft.SnapshotMeta, error) {
+	stored, err := s.SnapshotStore.List()
 	if err != nil {
-		return fmt.Errorf("list snapshots in %s: %w", s.dir, err)
+		return nil, err
 	}
-	readable := make(map[string]bool, len(metas))
-	var newest uint64
-	for _, m := range metas {
-		readable[m.ID] = true
-		newest = max(newest, m.Index)
+	metas := make([]*raft.SnapshotMeta, len(stored))
+	for i, m := range stored {
+		metas[i] = withoutHeader(m)
 	}
-	for _, e := range entries {
-		var term, index, millis uint64
-		name := e.Name()
-		if strings.HasSuffix(name, ".tmp") || readable[name] {
-			continue
-		}
-		if n, _ := fmt.Sscanf(name, "%d-%d-%d", &term, &index, &millis); n == 3 && index >= newest {
-			return fmt.Errorf("snapshot %s cannot be read: its meta data is damaged; data was lost: "+
-				"replace this replica", filepath.Join(s.dir, name))
-		}
+	return metas, nil
+}
+
+// withoutHeader is what Raft is told of a snapshot.
+func withoutHeader(m *raft.SnapshotMeta) *raft.SnapshotMeta {
+	own := *m
+	own.Size -= snapshotHeader
+	return &own
+}
+
+// open opens a stored snapshot and takes the header off.
+func (s *snapshots) open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
+	meta, r, err := s.SnapshotStore.Open(id)
+	if err != nil {
+		return nil, nil, err
 	}
-	return nil
+	header := make([]byte, snapshotHeader)
+	_, err = io.ReadFull(r, header)
+	if err == nil {
+		err = checkSnapshotHeader(meta, header)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, r.Close())
+	}
+	return withoutHeader(meta), r, nil
 }
 
 // Open opens a snapshot and checks it whole. While Raft starts, one that cannot be read is the end of
@@ -91,15 +86,14 @@ func (s *snapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	if broken != nil {
 		return nil, nil, broken
 	}
-	meta, r, err := s.FileSnapshotStore.Open(id)
+	meta, r, err := s.open(id)
 	if err == nil {
 		return meta, r, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.starting {
-		s.broken = fmt.Errorf("snapshot %s cannot be read: %w; data was lost: replace this replica",
-			filepath.Join(s.dir, id), err)
+		s.broken = damaged(fmt.Errorf("snapshot %s cannot be read: %w", filepath.Join(s.name, id), err))
 		return nil, nil, s.broken
 	}
 	return nil, nil, err
@@ -117,27 +111,37 @@ func (s *snapshots) started() error {
 func (s *snapshots) Create(version raft.SnapshotVersion, index, term uint64, c raft.Configuration,
 	configurationIndex uint64, transport raft.Transport,
 ) (raft.SnapshotSink, error) {
-	if err := s.guard.err(); err != nil {
+	if err := s.stop.err(); err != nil {
 		return nil, err
 	}
-	inner, err := s.FileSnapshotStore.Create(version, index, term, c, configurationIndex, transport)
+	inner, err := s.SnapshotStore.Create(version, index, term, c, configurationIndex, transport)
 	if err != nil {
 		return nil, s.failed("begin", err)
 	}
-	return &sink{SnapshotSink: inner, store: s, index: index}, nil
+	header, err := sealSnapshot(&raft.SnapshotMeta{
+		Version: version, ID: inner.ID(), Index: index, Term: term,
+		Configuration: c, ConfigurationIndex: configurationIndex,
+	})
+	if err == nil {
+		_, err = inner.Write(header)
+	}
+	if err != nil {
+		return nil, s.failed("begin", errors.Join(err, inner.Cancel()))
+	}
+	return &sink{SnapshotSink: inner, store: s, at: Position{Term: term, Index: index}}, nil
 }
 
 func (s *snapshots) failed(operation string, err error) error {
-	return s.guard.fail(fmt.Errorf("partition %s: %s of a snapshot in %s failed: %w; "+
+	return s.stop.fail(fmt.Errorf("partition %s: %s of a snapshot in %s failed: %w; "+
 		"check the disk and its free space, then start the node again",
-		s.guard.partition, operation, s.dir, err))
+		s.stop.partition, operation, s.name, err))
 }
 
 // sink is a snapshot that is being written.
 type sink struct {
 	raft.SnapshotSink
 	store *snapshots
-	index uint64
+	at    Position
 	done  bool
 }
 
@@ -155,11 +159,22 @@ func (k *sink) Close() error {
 		return nil
 	}
 	k.done = true
-	if err := k.SnapshotSink.Close(); err != nil {
-		return k.store.failed("sync", err)
+	// Under the watchdog: an install waits for it on Raft's main goroutine.
+	if err := k.store.stop.do(k.store.name, "sync of a snapshot", k.SnapshotSink.Close); err != nil {
+		return err
+	}
+	err := k.store.stop.do(k.store.floor.name, "write", func() error {
+		return k.store.floor.note(func(r *floorRecord) {
+			if r.at.Index < k.at.Index { // installed: the log does not reach so far
+				r.at, r.chain = k.at, chainHash{}
+			}
+		})
+	})
+	if err != nil {
+		return err
 	}
 	// One that the leader sent may have come in while this one was being written.
-	for now := k.store.newest.Load(); now < k.index && !k.store.newest.CompareAndSwap(now, k.index); {
+	for now := k.store.newest.Load(); now.Index < k.at.Index && !k.store.newest.CompareAndSwap(now, &k.at); {
 		now = k.store.newest.Load()
 	}
 	return nil
@@ -174,42 +189,21 @@ func (k *sink) Cancel() error {
 	return k.SnapshotSink.Cancel()
 }
 
-// reconcile brings log and newest snapshot into agreement after a crash between the two.
-func reconcile(l *log, newest *raft.SnapshotMeta) error {
-	first, err := l.FirstIndex()
-	if err != nil {
-		return fmt.Errorf("read %s: %w", l.file, err)
-	}
-	last, err := l.LastIndex()
-	if err != nil {
-		return fmt.Errorf("read %s: %w", l.file, err)
-	}
-	var snapshotIndex uint64
-	if newest != nil {
-		snapshotIndex = newest.Index
-	}
+// reconcile brings log and newest snapshot, which have been verified, into agreement after a crash between
+// the two.
+func reconcile(l *log, sc *scan, newest Position) error {
 	switch {
-	case last == 0:
+	case sc.last == 0, newest.Index == 0:
 		return nil
-	case first > snapshotIndex+1:
-		return fmt.Errorf("%s begins at index %d, but the newest snapshot ends at %d: "+
-			"what is between was lost: replace this replica", l.file, first, snapshotIndex)
-	case snapshotIndex == 0:
+	case sc.last < newest.Index:
+		return l.DeleteRange(sc.first, sc.last)
+	case sc.first > newest.Index: // by one: nothing to compare
 		return nil
-	case last < snapshotIndex:
-		return l.DeleteRange(first, last)
-	case first > snapshotIndex: // first == snapshotIndex+1: nothing to compare
-		return nil
-	}
-	var entry raft.Log
-	if err := l.GetLog(snapshotIndex, &entry); err != nil {
-		return fmt.Errorf("%s: entry %d cannot be read: %w", l.file, snapshotIndex, err)
-	}
-	if entry.Term == newest.Term {
+	case sc.snapshotTerm == newest.Term:
 		return nil
 	}
 	// The snapshot is committed; a log with another entry in its place is not, from there on.
-	return l.DeleteRange(first, last)
+	return l.DeleteRange(sc.first, sc.last)
 }
 
 // closeAll closes in order, and reports all that failed.

@@ -3,27 +3,25 @@ package storage
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"io"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 )
 
-const (
-	// DefaultWriteTimeout is how long a write may take before the disk counts as stuck.
-	DefaultWriteTimeout = 10 * time.Second
-	// cachedEntries are kept in memory for followers that are a little behind: at 256 KiB for the
-	// largest entry, 16 MiB at most.
-	cachedEntries = 64
-)
+// DefaultWriteTimeout is how long a write may take before the disk counts as stuck.
+const DefaultWriteTimeout = 10 * time.Second
 
 // Config is where and how a group's stores are kept.
 type Config struct {
-	Dir       string  // the group's own directory; made when missing
-	Partition string  // names the group in messages
-	Backend   Backend // "" means WAL
+	Disk      Disk   // where the group's stores are
+	Partition string // names the group in messages
+	// First says that nothing was ever acknowledged from this disk for the group: it may be empty, and is
+	// then made. Without it an empty disk is data that was lost.
+	First bool
+	// Admit, if set, is called when all has been read and found whole, and nothing changed yet, with where it
+	// ends. An error ends the opening.
+	Admit func(last Position) error
 	// WriteTimeout is how long a write may take; 0 means DefaultWriteTimeout. Beyond it the process is
 	// to end, so it must exceed the longest pause that the disk is known to make.
 	WriteTimeout time.Duration
@@ -31,7 +29,6 @@ type Config struct {
 	Fatal func(error)
 	// Stored, if set, is called after each append, from Raft's main goroutine: it must not block.
 	Stored func()
-	Logger hclog.Logger // nil discards
 }
 
 // Store is the open stores of one group.
@@ -43,70 +40,125 @@ type Store struct {
 	log       *log
 	stable    *stable
 	snapshots *snapshots
+	floor     *floor
 }
 
-// Open opens the stores of a group, reading its log once. It refuses, without repairing, what shows
-// that data was lost.
+// Open opens the stores of a group. First it reads all of them, once, without changing anything, and
+// refuses with ErrDamaged what shows that data was lost or damaged; the disk is then as it was.
 func Open(c Config) (*Store, error) {
-	if c.Dir == "" || c.Partition == "" || c.Fatal == nil {
-		return nil, errors.New("storage: Dir, Partition and Fatal must be set")
+	if c.Disk == nil || c.Partition == "" || c.Fatal == nil {
+		return nil, errors.New("storage: Disk, Partition and Fatal must be set")
 	}
-	if c.Backend == "" {
-		c.Backend = WAL
+	if len(c.Partition) > maxNameBytes {
+		return nil, fmt.Errorf("storage: the partition's name has %d bytes, at most %d are possible",
+			len(c.Partition), maxNameBytes)
 	}
 	if c.WriteTimeout == 0 {
 		c.WriteTimeout = DefaultWriteTimeout
 	}
-	if c.Logger == nil {
-		c.Logger = hclog.NewNullLogger()
-	}
 	if c.Stored == nil {
 		c.Stored = func() {}
 	}
-	s, err := open(c)
+	f, err := verify(c)
+	if err != nil {
+		return nil, fmt.Errorf("partition %s: %w", c.Partition, err)
+	}
+	if c.Admit != nil {
+		if err := c.Admit(f.end().at); err != nil {
+			return nil, err
+		}
+	}
+	s, err := open(c, f)
 	if err != nil {
 		return nil, fmt.Errorf("partition %s: %w", c.Partition, err)
 	}
 	return s, nil
 }
 
-func open(c Config) (_ *Store, err error) {
-	if err := os.MkdirAll(c.Dir, 0o750); err != nil {
-		return nil, fmt.Errorf("make directory: %w", err)
-	}
-	if err := syncDir(filepath.Dir(c.Dir)); err != nil {
-		return nil, fmt.Errorf("make directory: %w", err)
-	}
-	guard := &failStop{partition: c.Partition, fatal: c.Fatal, bound: c.WriteTimeout}
-	backend, file, err := openBackend(c.Dir, c.Backend, c.Logger)
-	if err != nil {
-		return nil, err
-	}
-	s := &Store{log: &log{logBackend: backend, file: file, guard: guard, stored: c.Stored}}
+// open opens for writing what has been verified. The floor comes last: while there is none, nothing has
+// been acknowledged.
+func open(c Config, f *found) (_ *Store, err error) {
+	stop := &failStop{partition: c.Partition, fatal: c.Fatal, bound: c.WriteTimeout}
+	s := &Store{}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	if err := s.log.load(); err != nil {
+	if s.log, err = openLog(c, f, stop); err != nil {
 		return nil, err
 	}
-	if s.stable, err = openStable(filepath.Join(c.Dir, "stable.db"), guard); err != nil {
-		return nil, err
-	}
-	var newest *raft.SnapshotMeta
-	if s.snapshots, newest, err = openSnapshots(c.Dir, guard, c.Logger); err != nil {
-		return nil, err
-	}
-	if err := reconcile(s.log, newest); err != nil {
-		return nil, err
-	}
-	cache, err := raft.NewLogCache(cachedEntries, s.log)
+	table, err := c.Disk.Stable(false)
 	if err != nil {
-		return nil, fmt.Errorf("make log cache: %w", err)
+		return nil, err
 	}
-	s.Log, s.Stable, s.Snapshots = cache, s.stable, s.snapshots
+	s.stable = &stable{table: table, file: c.Disk.Name(PartStable), stop: stop}
+	if s.snapshots, err = openSnapshots(c.Disk, f.snapshot(), stop); err != nil {
+		return nil, err
+	}
+	file, err := c.Disk.Floor(false)
+	if err != nil {
+		return nil, err
+	}
+	if s.floor, err = openFloor(file, c.Disk.Name(PartFloor), stop, c.Partition, f.floor, f.slot); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	s.log.floor, s.stable.floor, s.snapshots.floor, s.log.snapshots = s.floor, s.floor, s.floor, s.snapshots
+	if err := s.settle(f); err != nil {
+		return nil, err
+	}
+	if err := reconcile(s.log, f.log, f.snapshot()); err != nil {
+		return nil, err
+	}
+	s.Log, s.Stable, s.Snapshots = newCache(s.log, cachedEntries, cachedBytes), s.stable, s.snapshots
 	return s, nil
+}
+
+func openLog(c Config, f *found, stop *failStop) (*log, error) {
+	backend, err := c.Disk.Log(false)
+	if err != nil {
+		return nil, err
+	}
+	l := &log{
+		writing:    newTurn(),
+		LogBackend: backend, file: c.Disk.Name(PartLog), stop: stop, stored: c.Stored,
+		ledger: f.log.ledger, sealer: newSealer(), tail: f.log.tail,
+	}
+	first, err := backend.FirstIndex()
+	if err != nil {
+		return nil, errors.Join(err, backend.Close())
+	}
+	last, err := backend.LastIndex()
+	if err == nil && (first != f.log.first || last != f.log.last) {
+		err = fmt.Errorf("%s held entries %d to %d a moment ago and holds %d to %d now: stop what else writes there",
+			l.file, f.log.first, f.log.last, first, last)
+	}
+	if err != nil {
+		return nil, errors.Join(err, backend.Close())
+	}
+	return l, nil
+}
+
+// settle brings the floor to where the disk is: it is behind after a crash between a write and its note
+// there, or after a power cut.
+func (s *Store) settle(f *found) error {
+	end, now := f.end(), s.floor.now()
+	if now.at == end.at && now.chain == end.chain && now.ballot() == f.ballot {
+		return nil
+	}
+	return s.floor.noteDurably(func(r *floorRecord) {
+		r.at, r.chain = end.at, end.chain
+		r.term, r.voteTerm, r.candidate = f.ballot.term, f.ballot.voteTerm, f.ballot.candidate
+	})
+}
+
+// end is where what was found ends, and the chain hash there if it is in the log.
+func (f *found) end() floorRecord {
+	end := floorRecord{at: f.snapshot()}
+	if f.log.last != 0 && f.log.last >= end.at.Index {
+		end.at, end.chain = Position{Term: f.log.lastTerm, Index: f.log.last}, f.log.tail
+	}
+	return end
 }
 
 // Started tells the store that Raft has loaded what it needs: until then a snapshot that cannot be
@@ -114,7 +166,7 @@ func open(c Config) (_ *Store, err error) {
 func (s *Store) Started() error { return s.snapshots.started() }
 
 // SnapshotIndex is the log index of the newest snapshot; 0 when there is none.
-func (s *Store) SnapshotIndex() uint64 { return s.snapshots.newest.Load() }
+func (s *Store) SnapshotIndex() uint64 { return s.snapshots.newest.Load().Index }
 
 // BytesAfter is about how many bytes the log holds in entries above an index.
 func (s *Store) BytesAfter(index uint64) uint64 { return s.log.ledger.after(index) }
@@ -122,19 +174,50 @@ func (s *Store) BytesAfter(index uint64) uint64 { return s.log.ledger.after(inde
 // EntriesWithin is how many of the newest entries have at most the given bytes together.
 func (s *Store) EntriesWithin(bytes uint64) uint64 { return s.log.ledger.trailing(bytes) }
 
-// LastStored is the index of the last entry on the disk, snapshot included.
-func (s *Store) LastStored() (uint64, error) {
-	last, err := s.log.LastIndex()
-	return max(last, s.SnapshotIndex()), err
+// Position is a place in a log.
+type Position struct {
+	Term, Index uint64
+}
+
+// Last is where what is on the disk ends, snapshot included.
+func (s *Store) Last() (Position, error) {
+	index, err := s.log.LastIndex()
+	if err != nil {
+		return Position{}, fmt.Errorf("read %s: %w", s.log.file, err)
+	}
+	if newest := *s.snapshots.newest.Load(); index <= newest.Index {
+		return newest, nil
+	}
+	var entry raft.Log
+	if err := s.log.GetLog(index, &entry); err != nil {
+		return Position{}, err
+	}
+	return Position{Term: entry.Term, Index: index}, nil
+}
+
+// Condemn marks the disk, durably, as one from which this group is never to be opened again. Open then
+// refuses with the reason, of which the first 1024 bytes are kept.
+func (s *Store) Condemn(reason string) error {
+	if err := s.floor.condemn(reason); err != nil {
+		return fmt.Errorf("partition %s: condemn the stores: %w", s.floor.stop.partition, err)
+	}
+	return nil
 }
 
 // Err is why the stores have failed, nil while they have not.
-func (s *Store) Err() error { return s.log.guard.err() }
+func (s *Store) Err() error { return s.log.stop.err() }
 
 // Close closes the files. Raft must have stopped.
 func (s *Store) Close() error {
-	if s.stable == nil {
-		return s.log.Close()
+	var open []io.Closer
+	if s.log != nil {
+		open = append(open, s.log)
 	}
-	return closeAll(s.log, s.stable)
+	if s.stable != nil {
+		open = append(open, s.stable)
+	}
+	if s.floor != nil {
+		open = append(open, s.floor)
+	}
+	return closeAll(open...)
 }

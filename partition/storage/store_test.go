@@ -20,7 +20,17 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func mustOpen(t *testing.T, c Config) *Store {
+// files is a disk in dir.
+func files(dir string, b Backend) Config { return Config{Disk: NewFiles(dir, b, nil)} }
+
+// mustMake opens a disk for the first time.
+func mustMake(t testing.TB, c Config) *Store {
+	t.Helper()
+	c.First = true
+	return mustOpen(t, c)
+}
+
+func mustOpen(t testing.TB, c Config) *Store {
 	t.Helper()
 	if c.Partition == "" {
 		c.Partition = "p7"
@@ -44,14 +54,14 @@ func entries(from, to, term uint64) []*raft.Log {
 	return logs
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-func mustBounds(t *testing.T, l raft.LogStore) [2]uint64 {
+func mustBounds(t testing.TB, l raft.LogStore) [2]uint64 {
 	t.Helper()
 	first, err := l.FirstIndex()
 	must(t, err)
@@ -60,7 +70,7 @@ func mustBounds(t *testing.T, l raft.LogStore) [2]uint64 {
 	return [2]uint64{first, last}
 }
 
-func mustSnapshot(t *testing.T, s *Store, index, term uint64) string {
+func mustSnapshot(t testing.TB, s *Store, index, term uint64) string {
 	t.Helper()
 	_, transport := raft.NewInmemTransport("a") // only encodes addresses here
 	k, err := s.Snapshots.Create(1, index, term, raft.Configuration{}, 1, transport)
@@ -77,8 +87,8 @@ func mustSnapshot(t *testing.T, s *Store, index, term uint64) string {
 func TestReopen(t *testing.T) {
 	for _, backend := range []Backend{WAL, BoltDB} {
 		t.Run(string(backend), func(t *testing.T) {
-			c := Config{Dir: filepath.Join(t.TempDir(), "p7"), Backend: backend}
-			s := mustOpen(t, c)
+			c := files(filepath.Join(t.TempDir(), "p7"), backend)
+			s := mustMake(t, c)
 			must(t, s.Log.StoreLogs(entries(1, 20, 3)))
 			must(t, s.Log.DeleteRange(19, 20))
 			must(t, s.Stable.SetUint64([]byte("CurrentTerm"), 3))
@@ -111,11 +121,13 @@ func TestReopen(t *testing.T) {
 
 // A log of one backend is not taken for an empty one of the other.
 func TestOtherBackend(t *testing.T) {
-	c := Config{Dir: t.TempDir(), Partition: "p7", Fatal: func(error) {}}
-	must(t, mustOpen(t, c).Close())
-	c.Backend = BoltDB
-	if _, err := Open(c); err == nil || !strings.Contains(err.Error(), `set it back to "wal"`) {
-		t.Errorf("got %v", err)
+	dir := t.TempDir()
+	must(t, mustMake(t, files(dir, WAL)).Close())
+	for _, first := range []bool{true, false} {
+		c := Config{Disk: NewFiles(dir, BoltDB, nil), Partition: "p7", First: first, Fatal: func(error) {}}
+		if _, err := Open(c); err == nil || !strings.Contains(err.Error(), `set it back to "wal"`) {
+			t.Errorf("first %v: got %v", first, err)
+		}
 	}
 }
 
@@ -123,7 +135,7 @@ func TestOtherBackend(t *testing.T) {
 // parts are. A crash between them (here: a copy of the file) leaves the old vote whole.
 func TestVoteIsOneWrite(t *testing.T) {
 	dir := t.TempDir()
-	s := mustOpen(t, Config{Dir: dir})
+	s := mustMake(t, files(dir, WAL))
 	must(t, s.Stable.SetUint64(keyVoteTerm, 4))
 	must(t, s.Stable.Set(keyVoteCandidate, []byte("old")))
 	must(t, s.Stable.SetUint64(keyVoteTerm, 5))
@@ -151,7 +163,7 @@ func TestVoteIsOneWrite(t *testing.T) {
 // mustTxID is the number of the last committed transaction.
 func mustTxID(t *testing.T, s *Store) (id int) {
 	t.Helper()
-	must(t, s.stable.db.View(func(tx *bbolt.Tx) error {
+	must(t, s.stable.table.(*boltTable).db.View(func(tx *bbolt.Tx) error {
 		id = tx.ID()
 		return nil
 	}))
@@ -165,8 +177,9 @@ func mustVote(t *testing.T, dir string) []string {
 	must(t, err)
 	file := filepath.Join(t.TempDir(), "copy.db")
 	must(t, os.WriteFile(file, data, 0o600))
-	s, err := openStable(file, &failStop{bound: time.Minute})
+	table, err := openTable(file, false)
 	must(t, err)
+	s := &stable{table: table, file: file}
 	term, err := s.GetUint64(keyVoteTerm)
 	must(t, err)
 	candidate, err := s.Get(keyVoteCandidate)
@@ -180,6 +193,9 @@ type faulty struct {
 	*raft.InmemStore
 	err  error
 	hang chan struct{}
+
+	truncating func() // called before a truncation
+	truncated  int
 }
 
 func (f *faulty) Close() error { return nil }
@@ -194,7 +210,16 @@ func (f *faulty) StoreLogs(logs []*raft.Log) error {
 	return f.InmemStore.StoreLogs(logs)
 }
 
-func (f *faulty) DeleteRange(lowest, highest uint64) error { return f.err }
+func (f *faulty) DeleteRange(lowest, highest uint64) error {
+	if f.err != nil {
+		return f.err
+	}
+	if f.truncating != nil {
+		f.truncating()
+	}
+	f.truncated++
+	return f.InmemStore.DeleteRange(lowest, highest)
+}
 
 func (f *faulty) GetLog(index uint64, l *raft.Log) error {
 	if f.err != nil {
@@ -203,9 +228,18 @@ func (f *faulty) GetLog(index uint64, l *raft.Log) error {
 	return f.InmemStore.GetLog(index, l)
 }
 
-func faultyLog(f *faulty, fatal func(error)) *log {
-	guard := &failStop{partition: "p7", fatal: fatal, bound: 10 * time.Second}
-	return &log{logBackend: f, file: "wal", guard: guard, stored: func() {}}
+func faultyLog(t testing.TB, f *faulty, fatal func(error)) *log {
+	stop := &failStop{partition: "p7", fatal: fatal, bound: 10 * time.Second}
+	floor, err := openFloor(&memoryFile{}, "floor", stop, "p7", nil, 0)
+	must(t, err)
+	t.Cleanup(func() { _ = floor.Close() }) // it may have failed, as the test wants
+	s := &snapshots{floor: floor}
+	s.newest.Store(&Position{})
+	return &log{
+		writing:    newTurn(),
+		LogBackend: f, file: "wal", stop: stop, stored: func() {}, ledger: &ledger{}, sealer: newSealer(),
+		floor: floor, snapshots: s,
+	}
 }
 
 // A failed append, truncation or read calls the hook once with partition and file, is reported to
@@ -220,7 +254,7 @@ func TestFailStop(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var fatal []error
 			f := &faulty{InmemStore: raft.NewInmemStore()}
-			l := faultyLog(f, func(err error) { fatal = append(fatal, err) })
+			l := faultyLog(t, f, func(err error) { fatal = append(fatal, err) })
 			must(t, l.StoreLogs(entries(1, 1, 1)))
 			f.err = broken
 			if err := operation(l); !errors.Is(err, broken) {
@@ -245,7 +279,7 @@ func TestFailStop(t *testing.T) {
 func TestTruncateHead(t *testing.T) {
 	for _, backend := range []Backend{WAL, BoltDB} {
 		t.Run(string(backend), func(t *testing.T) {
-			s := mustOpen(t, Config{Dir: t.TempDir(), Backend: backend})
+			s := mustMake(t, files(t.TempDir(), backend))
 			must(t, s.Log.StoreLogs(entries(1, 20, 3)))
 			must(t, s.Log.DeleteRange(1, 15))
 			if err := s.Log.GetLog(15, new(raft.Log)); !errors.Is(err, raft.ErrLogNotFound) {
@@ -261,7 +295,7 @@ func TestTruncateHead(t *testing.T) {
 
 // An entry that is simply not there is no failure.
 func TestMissingEntryIsNotFatal(t *testing.T) {
-	l := faultyLog(&faulty{InmemStore: raft.NewInmemStore()}, func(err error) { t.Errorf("fatal: %v", err) })
+	l := faultyLog(t, &faulty{InmemStore: raft.NewInmemStore()}, func(err error) { t.Errorf("fatal: %v", err) })
 	if err := l.GetLog(7, new(raft.Log)); !errors.Is(err, raft.ErrLogNotFound) {
 		t.Errorf("got %v", err)
 	}
@@ -270,8 +304,8 @@ func TestMissingEntryIsNotFatal(t *testing.T) {
 // A vote that cannot be written is fatal and is not taken for given.
 func TestFailStopVote(t *testing.T) {
 	fatal := 0
-	s := mustOpen(t, Config{Dir: t.TempDir(), Fatal: func(error) { fatal++ }})
-	must(t, s.stable.db.Close())
+	s := mustMake(t, Config{Disk: NewFiles(t.TempDir(), WAL, nil), Fatal: func(error) { fatal++ }})
+	must(t, s.stable.table.Close())
 	_ = s.Stable.SetUint64(keyVoteTerm, 9)
 	if err := s.Stable.Set(keyVoteCandidate, []byte("b")); !errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
 		t.Errorf("got %v", err)
@@ -290,7 +324,7 @@ func TestWatchdog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fatal := make(chan error, 1)
 		f := &faulty{InmemStore: raft.NewInmemStore(), hang: make(chan struct{})}
-		l := faultyLog(f, func(err error) { fatal <- err })
+		l := faultyLog(t, f, func(err error) { fatal <- err })
 		done := make(chan error)
 		go func() { done <- l.StoreLogs(entries(1, 1, 1)) }()
 		start := time.Now()
@@ -322,8 +356,8 @@ func TestReconcile(t *testing.T) {
 	} {
 		for _, backend := range []Backend{WAL, BoltDB} {
 			t.Run(name+" "+string(backend), func(t *testing.T) {
-				c := Config{Dir: t.TempDir(), Backend: backend}
-				s := mustOpen(t, c)
+				c := files(t.TempDir(), backend)
+				s := mustMake(t, c)
 				must(t, s.Log.StoreLogs(entries(tc.from, tc.to, tc.term)))
 				mustSnapshot(t, s, 30, 3)
 				must(t, s.Close())
@@ -340,20 +374,21 @@ func TestReconcile(t *testing.T) {
 
 // A log that begins after the newest snapshot, and a newest snapshot that cannot be read, are refused.
 func TestRefuseLoss(t *testing.T) {
-	c := Config{Dir: t.TempDir(), Partition: "p7", Fatal: func(error) {}}
-	s := mustOpen(t, c)
+	c := Config{Disk: NewFiles(t.TempDir(), WAL, nil), Partition: "p7", Fatal: func(error) {}}
+	s := mustMake(t, c)
 	must(t, s.Log.StoreLogs(entries(50, 60, 3)))
 	mustSnapshot(t, s, 30, 3)
 	must(t, s.Close())
-	if _, err := Open(c); err == nil || !strings.Contains(err.Error(), "was lost") {
+	if _, err := Open(c); err == nil || !strings.Contains(err.Error(), "what is between is gone") {
 		t.Errorf("a gap: %v", err)
 	}
 
-	c.Dir = t.TempDir()
-	s = mustOpen(t, c)
+	dir := t.TempDir()
+	c.Disk = NewFiles(dir, WAL, nil)
+	s = mustMake(t, c)
 	older := mustSnapshot(t, s, 30, 3)
 	newer := mustSnapshot(t, s, 40, 3)
-	state := filepath.Join(c.Dir, "snapshots", newer, "state.bin")
+	state := filepath.Join(dir, "snapshots", newer, "state.bin")
 	must(t, os.WriteFile(state, []byte("stat!"), 0o600))
 	if _, _, err := s.Snapshots.Open(newer); err == nil {
 		t.Error("a damaged snapshot was opened")
@@ -362,7 +397,7 @@ func TestRefuseLoss(t *testing.T) {
 		t.Error("Raft may start from an older snapshot than the damaged one")
 	}
 	must(t, s.Close())
-	must(t, os.WriteFile(filepath.Join(c.Dir, "snapshots", newer, "meta.json"), []byte("{"), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "snapshots", newer, "meta.json"), []byte("{"), 0o600))
 	if _, err := Open(c); err == nil || !strings.Contains(err.Error(), newer) {
 		t.Errorf("damaged meta data: %v", err)
 	}
@@ -371,9 +406,9 @@ func TestRefuseLoss(t *testing.T) {
 // A snapshot whose file cannot be written is fatal.
 func TestFailStopSnapshot(t *testing.T) {
 	fatal := 0
-	s := mustOpen(t, Config{Dir: t.TempDir(), Fatal: func(error) { fatal++ }})
-	must(t, os.RemoveAll(s.snapshots.dir))
-	must(t, os.WriteFile(s.snapshots.dir, nil, 0o600)) // a file where the folder was
+	s := mustMake(t, Config{Disk: NewFiles(t.TempDir(), WAL, nil), Fatal: func(error) { fatal++ }})
+	must(t, os.RemoveAll(s.snapshots.name))
+	must(t, os.WriteFile(s.snapshots.name, nil, 0o600)) // a file where the folder was
 	_, transport := raft.NewInmemTransport("a")
 	if _, err := s.Snapshots.Create(1, 9, 1, raft.Configuration{}, 1, transport); err == nil || fatal != 1 {
 		t.Errorf("got %v, fatal %d times", err, fatal)

@@ -106,6 +106,17 @@ func (c *Client) ClusterStatus(ctx context.Context) (*quoratev1.ClusterStatusRes
 	})
 }
 
+// ReplaceNode takes a node's lost replica out of the group.
+func (c *Client) ReplaceNode(ctx context.Context, node string) (*quoratev1.ReplaceNodeResponse, error) {
+	req := &quoratev1.ReplaceNodeRequest{Node: node}
+	if err := sendable(req); err != nil {
+		return nil, err
+	}
+	return ask(ctx, c, func(ctx context.Context, conn *grpc.ClientConn) (*quoratev1.ReplaceNodeResponse, error) {
+		return quoratev1.NewAdminClient(conn).ReplaceNode(ctx, req)
+	})
+}
+
 // sendable refuses a request with a string that is not UTF-8: it has no encoding, so no node could judge it.
 func sendable(req proto.Message) error {
 	return protorange.Range(req.ProtoReflect(), func(path protopath.Values) error {

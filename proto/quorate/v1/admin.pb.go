@@ -35,6 +35,10 @@ const (
 	Role_ROLE_CANDIDATE Role = 3
 	// Follows without a vote.
 	Role_ROLE_LEARNER Role = 4
+	// Its node does not answer.
+	Role_ROLE_UNREACHABLE Role = 5
+	// Has stopped for good, since its state or its data was found wrong; it has to be replaced.
+	Role_ROLE_STOPPED Role = 6
 )
 
 // Enum value maps for Role.
@@ -45,6 +49,8 @@ var (
 		2: "ROLE_FOLLOWER",
 		3: "ROLE_CANDIDATE",
 		4: "ROLE_LEARNER",
+		5: "ROLE_UNREACHABLE",
+		6: "ROLE_STOPPED",
 	}
 	Role_value = map[string]int32{
 		"ROLE_UNSPECIFIED": 0,
@@ -52,6 +58,8 @@ var (
 		"ROLE_FOLLOWER":    2,
 		"ROLE_CANDIDATE":   3,
 		"ROLE_LEARNER":     4,
+		"ROLE_UNREACHABLE": 5,
+		"ROLE_STOPPED":     6,
 	}
 )
 
@@ -198,7 +206,9 @@ type Node struct {
 	// Whether it answered the asked node in time.
 	Reachable bool `protobuf:"varint,5,opt,name=reachable,proto3" json:"reachable,omitempty"`
 	// Its program's version; empty when it is not reachable.
-	Version       string `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
+	Version string `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
+	// What it waits for before it has its replicas; empty once it has them.
+	Waiting       string `protobuf:"bytes,7,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -271,6 +281,13 @@ func (x *Node) GetReachable() bool {
 func (x *Node) GetVersion() string {
 	if x != nil {
 		return x.Version
+	}
+	return ""
+}
+
+func (x *Node) GetWaiting() string {
+	if x != nil {
+		return x.Waiting
 	}
 	return ""
 }
@@ -478,7 +495,17 @@ type ReplicaState struct {
 	// Whether its node answered.
 	Reachable bool `protobuf:"varint,4,opt,name=reachable,proto3" json:"reachable,omitempty"`
 	// What it does in its group.
-	Role          Role `protobuf:"varint,5,opt,name=role,proto3,enum=quorate.v1.Role" json:"role,omitempty"`
+	Role Role `protobuf:"varint,5,opt,name=role,proto3,enum=quorate.v1.Role" json:"role,omitempty"`
+	// Whether it is without a vote, as the replica that speaks for the partition has it.
+	Learner bool `protobuf:"varint,6,opt,name=learner,proto3" json:"learner,omitempty"`
+	// Why it has stopped for good; empty while it has not.
+	Stopped string `protobuf:"bytes,7,opt,name=stopped,proto3" json:"stopped,omitempty"`
+	// The feature level that its log has reached.
+	FeatureLevel uint32 `protobuf:"varint,8,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
+	// Whether its node's disk has too little room left.
+	DiskLow bool `protobuf:"varint,9,opt,name=disk_low,json=diskLow,proto3" json:"disk_low,omitempty"`
+	// Which of the data directories that its node has had it is in.
+	Instance      string `protobuf:"bytes,10,opt,name=instance,proto3" json:"instance,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -548,6 +575,197 @@ func (x *ReplicaState) GetRole() Role {
 	return Role_ROLE_UNSPECIFIED
 }
 
+func (x *ReplicaState) GetLearner() bool {
+	if x != nil {
+		return x.Learner
+	}
+	return false
+}
+
+func (x *ReplicaState) GetStopped() string {
+	if x != nil {
+		return x.Stopped
+	}
+	return ""
+}
+
+func (x *ReplicaState) GetFeatureLevel() uint32 {
+	if x != nil {
+		return x.FeatureLevel
+	}
+	return 0
+}
+
+func (x *ReplicaState) GetDiskLow() bool {
+	if x != nil {
+		return x.DiskLow
+	}
+	return false
+}
+
+func (x *ReplicaState) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
+}
+
+// ReplaceNodeRequest names the node.
+type ReplaceNodeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node's id.
+	Node          string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplaceNodeRequest) Reset() {
+	*x = ReplaceNodeRequest{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplaceNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplaceNodeRequest) ProtoMessage() {}
+
+func (x *ReplaceNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplaceNodeRequest.ProtoReflect.Descriptor instead.
+func (*ReplaceNodeRequest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ReplaceNodeRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+// ReplaceNodeResponse tells what was done.
+type ReplaceNodeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The replicas that were taken out. Empty when the node had none any more.
+	Removed []*RemovedReplica `protobuf:"bytes,1,rep,name=removed,proto3" json:"removed,omitempty"`
+	// What the operator does next.
+	Next          string `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplaceNodeResponse) Reset() {
+	*x = ReplaceNodeResponse{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplaceNodeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplaceNodeResponse) ProtoMessage() {}
+
+func (x *ReplaceNodeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplaceNodeResponse.ProtoReflect.Descriptor instead.
+func (*ReplaceNodeResponse) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ReplaceNodeResponse) GetRemoved() []*RemovedReplica {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
+func (x *ReplaceNodeResponse) GetNext() string {
+	if x != nil {
+		return x.Next
+	}
+	return ""
+}
+
+// RemovedReplica is a replica that no longer counts.
+type RemovedReplica struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The partition's id.
+	Partition string `protobuf:"bytes,1,opt,name=partition,proto3" json:"partition,omitempty"`
+	// The data directory that it was in.
+	Instance      string `protobuf:"bytes,2,opt,name=instance,proto3" json:"instance,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemovedReplica) Reset() {
+	*x = RemovedReplica{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemovedReplica) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemovedReplica) ProtoMessage() {}
+
+func (x *RemovedReplica) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemovedReplica.ProtoReflect.Descriptor instead.
+func (*RemovedReplica) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *RemovedReplica) GetPartition() string {
+	if x != nil {
+		return x.Partition
+	}
+	return ""
+}
+
+func (x *RemovedReplica) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
+}
+
 var File_quorate_v1_admin_proto protoreflect.FileDescriptor
 
 const file_quorate_v1_admin_proto_rawDesc = "" +
@@ -561,14 +779,15 @@ const file_quorate_v1_admin_proto_rawDesc = "" +
 	"\x05nodes\x18\x02 \x03(\v2\x10.quorate.v1.NodeR\x05nodes\x125\n" +
 	"\n" +
 	"partitions\x18\x03 \x03(\v2\x15.quorate.v1.PartitionR\n" +
-	"partitions\"\x8a\x01\n" +
+	"partitions\"\xa4\x01\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04grpc\x18\x02 \x01(\tR\x04grpc\x12\x12\n" +
 	"\x04http\x18\x03 \x01(\tR\x04http\x12\x12\n" +
 	"\x04raft\x18\x04 \x01(\tR\x04raft\x12\x1c\n" +
 	"\treachable\x18\x05 \x01(\bR\treachable\x12\x18\n" +
-	"\aversion\x18\x06 \x01(\tR\aversion\"]\n" +
+	"\aversion\x18\x06 \x01(\tR\aversion\x12\x18\n" +
+	"\awaiting\x18\a \x01(\tR\awaiting\"]\n" +
 	"\tSlotRange\x12\x1d\n" +
 	"\n" +
 	"first_slot\x18\x01 \x01(\rR\tfirstSlot\x12\x1b\n" +
@@ -585,21 +804,38 @@ const file_quorate_v1_admin_proto_rawDesc = "" +
 	"\x06digest\x18\b \x01(\tR\x06digest\x12\x12\n" +
 	"\x04term\x18\t \x01(\x04R\x04term\x12?\n" +
 	"\x0ereplica_states\x18\n" +
-	" \x03(\v2\x18.quorate.v1.ReplicaStateR\rreplicaStates\"\xa3\x01\n" +
+	" \x03(\v2\x18.quorate.v1.ReplicaStateR\rreplicaStates\"\xb3\x02\n" +
 	"\fReplicaState\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12#\n" +
 	"\rapplied_index\x18\x02 \x01(\x04R\fappliedIndex\x12\x16\n" +
 	"\x06digest\x18\x03 \x01(\tR\x06digest\x12\x1c\n" +
 	"\treachable\x18\x04 \x01(\bR\treachable\x12$\n" +
-	"\x04role\x18\x05 \x01(\x0e2\x10.quorate.v1.RoleR\x04role*f\n" +
+	"\x04role\x18\x05 \x01(\x0e2\x10.quorate.v1.RoleR\x04role\x12\x18\n" +
+	"\alearner\x18\x06 \x01(\bR\alearner\x12\x18\n" +
+	"\astopped\x18\a \x01(\tR\astopped\x12#\n" +
+	"\rfeature_level\x18\b \x01(\rR\ffeatureLevel\x12\x19\n" +
+	"\bdisk_low\x18\t \x01(\bR\adiskLow\x12\x1a\n" +
+	"\binstance\x18\n" +
+	" \x01(\tR\binstance\"(\n" +
+	"\x12ReplaceNodeRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\"_\n" +
+	"\x13ReplaceNodeResponse\x124\n" +
+	"\aremoved\x18\x01 \x03(\v2\x1a.quorate.v1.RemovedReplicaR\aremoved\x12\x12\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next\"J\n" +
+	"\x0eRemovedReplica\x12\x1c\n" +
+	"\tpartition\x18\x01 \x01(\tR\tpartition\x12\x1a\n" +
+	"\binstance\x18\x02 \x01(\tR\binstance*\x8e\x01\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vROLE_LEADER\x10\x01\x12\x11\n" +
 	"\rROLE_FOLLOWER\x10\x02\x12\x12\n" +
 	"\x0eROLE_CANDIDATE\x10\x03\x12\x10\n" +
-	"\fROLE_LEARNER\x10\x042]\n" +
+	"\fROLE_LEARNER\x10\x04\x12\x14\n" +
+	"\x10ROLE_UNREACHABLE\x10\x05\x12\x10\n" +
+	"\fROLE_STOPPED\x10\x062\xad\x01\n" +
 	"\x05Admin\x12T\n" +
-	"\rClusterStatus\x12 .quorate.v1.ClusterStatusRequest\x1a!.quorate.v1.ClusterStatusResponseB7Z5github.com/quorate/quorate/proto/quorate/v1;quoratev1b\x06proto3"
+	"\rClusterStatus\x12 .quorate.v1.ClusterStatusRequest\x1a!.quorate.v1.ClusterStatusResponse\x12N\n" +
+	"\vReplaceNode\x12\x1e.quorate.v1.ReplaceNodeRequest\x1a\x1f.quorate.v1.ReplaceNodeResponseB7Z5github.com/quorate/quorate/proto/quorate/v1;quoratev1b\x06proto3"
 
 var (
 	file_quorate_v1_admin_proto_rawDescOnce sync.Once
@@ -614,7 +850,7 @@ func file_quorate_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_quorate_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_quorate_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_quorate_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_quorate_v1_admin_proto_goTypes = []any{
 	(Role)(0),                     // 0: quorate.v1.Role
 	(*ClusterStatusRequest)(nil),  // 1: quorate.v1.ClusterStatusRequest
@@ -623,6 +859,9 @@ var file_quorate_v1_admin_proto_goTypes = []any{
 	(*SlotRange)(nil),             // 4: quorate.v1.SlotRange
 	(*Partition)(nil),             // 5: quorate.v1.Partition
 	(*ReplicaState)(nil),          // 6: quorate.v1.ReplicaState
+	(*ReplaceNodeRequest)(nil),    // 7: quorate.v1.ReplaceNodeRequest
+	(*ReplaceNodeResponse)(nil),   // 8: quorate.v1.ReplaceNodeResponse
+	(*RemovedReplica)(nil),        // 9: quorate.v1.RemovedReplica
 }
 var file_quorate_v1_admin_proto_depIdxs = []int32{
 	3, // 0: quorate.v1.ClusterStatusResponse.nodes:type_name -> quorate.v1.Node
@@ -630,13 +869,16 @@ var file_quorate_v1_admin_proto_depIdxs = []int32{
 	4, // 2: quorate.v1.Partition.ranges:type_name -> quorate.v1.SlotRange
 	6, // 3: quorate.v1.Partition.replica_states:type_name -> quorate.v1.ReplicaState
 	0, // 4: quorate.v1.ReplicaState.role:type_name -> quorate.v1.Role
-	1, // 5: quorate.v1.Admin.ClusterStatus:input_type -> quorate.v1.ClusterStatusRequest
-	2, // 6: quorate.v1.Admin.ClusterStatus:output_type -> quorate.v1.ClusterStatusResponse
-	6, // [6:7] is the sub-list for method output_type
-	5, // [5:6] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	9, // 5: quorate.v1.ReplaceNodeResponse.removed:type_name -> quorate.v1.RemovedReplica
+	1, // 6: quorate.v1.Admin.ClusterStatus:input_type -> quorate.v1.ClusterStatusRequest
+	7, // 7: quorate.v1.Admin.ReplaceNode:input_type -> quorate.v1.ReplaceNodeRequest
+	2, // 8: quorate.v1.Admin.ClusterStatus:output_type -> quorate.v1.ClusterStatusResponse
+	8, // 9: quorate.v1.Admin.ReplaceNode:output_type -> quorate.v1.ReplaceNodeResponse
+	8, // [8:10] is the sub-list for method output_type
+	6, // [6:8] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_quorate_v1_admin_proto_init() }
@@ -650,7 +892,7 @@ func file_quorate_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorate_v1_admin_proto_rawDesc), len(file_quorate_v1_admin_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   6,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -20,6 +20,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	Admin_ClusterStatus_FullMethodName = "/quorate.v1.Admin/ClusterStatus"
+	Admin_ReplaceNode_FullMethodName   = "/quorate.v1.Admin/ReplaceNode"
 )
 
 // AdminClient is the client API for Admin service.
@@ -30,6 +31,9 @@ const (
 type AdminClient interface {
 	// ClusterStatus tells how nodes and partitions stand, as far as the asked node can reach them.
 	ClusterStatus(ctx context.Context, in *ClusterStatusRequest, opts ...grpc.CallOption) (*ClusterStatusResponse, error)
+	// ReplaceNode takes a node's replica, whose data is lost, out of the group, so that the node can come
+	// back with an empty data directory. Asking again is harmless.
+	ReplaceNode(ctx context.Context, in *ReplaceNodeRequest, opts ...grpc.CallOption) (*ReplaceNodeResponse, error)
 }
 
 type adminClient struct {
@@ -50,6 +54,16 @@ func (c *adminClient) ClusterStatus(ctx context.Context, in *ClusterStatusReques
 	return out, nil
 }
 
+func (c *adminClient) ReplaceNode(ctx context.Context, in *ReplaceNodeRequest, opts ...grpc.CallOption) (*ReplaceNodeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReplaceNodeResponse)
+	err := c.cc.Invoke(ctx, Admin_ReplaceNode_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServer is the server API for Admin service.
 // All implementations must embed UnimplementedAdminServer
 // for forward compatibility.
@@ -58,6 +72,9 @@ func (c *adminClient) ClusterStatus(ctx context.Context, in *ClusterStatusReques
 type AdminServer interface {
 	// ClusterStatus tells how nodes and partitions stand, as far as the asked node can reach them.
 	ClusterStatus(context.Context, *ClusterStatusRequest) (*ClusterStatusResponse, error)
+	// ReplaceNode takes a node's replica, whose data is lost, out of the group, so that the node can come
+	// back with an empty data directory. Asking again is harmless.
+	ReplaceNode(context.Context, *ReplaceNodeRequest) (*ReplaceNodeResponse, error)
 	mustEmbedUnimplementedAdminServer()
 }
 
@@ -70,6 +87,9 @@ type UnimplementedAdminServer struct{}
 
 func (UnimplementedAdminServer) ClusterStatus(context.Context, *ClusterStatusRequest) (*ClusterStatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ClusterStatus not implemented")
+}
+func (UnimplementedAdminServer) ReplaceNode(context.Context, *ReplaceNodeRequest) (*ReplaceNodeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReplaceNode not implemented")
 }
 func (UnimplementedAdminServer) mustEmbedUnimplementedAdminServer() {}
 func (UnimplementedAdminServer) testEmbeddedByValue()               {}
@@ -110,6 +130,24 @@ func _Admin_ClusterStatus_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Admin_ReplaceNode_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReplaceNodeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).ReplaceNode(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_ReplaceNode_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).ReplaceNode(ctx, req.(*ReplaceNodeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Admin_ServiceDesc is the grpc.ServiceDesc for Admin service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -120,6 +158,10 @@ var Admin_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ClusterStatus",
 			Handler:    _Admin_ClusterStatus_Handler,
+		},
+		{
+			MethodName: "ReplaceNode",
+			Handler:    _Admin_ReplaceNode_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -212,7 +212,9 @@ type NodeStatusResponse struct {
 	// Its program's version.
 	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	// Its replicas, by partition id.
-	Replicas      []*Replica `protobuf:"bytes,3,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	Replicas []*Replica `protobuf:"bytes,3,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	// What it waits for before it has its replicas; empty once it has them.
+	Waiting       string `protobuf:"bytes,4,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -268,6 +270,13 @@ func (x *NodeStatusResponse) GetReplicas() []*Replica {
 	return nil
 }
 
+func (x *NodeStatusResponse) GetWaiting() string {
+	if x != nil {
+		return x.Waiting
+	}
+	return ""
+}
+
 // Replica is one replica as its own node sees it.
 type Replica struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -291,6 +300,16 @@ type Replica struct {
 	PolicyRevision uint64 `protobuf:"varint,9,opt,name=policy_revision,json=policyRevision,proto3" json:"policy_revision,omitempty"`
 	// That policy's label.
 	PolicyVersion string `protobuf:"bytes,10,opt,name=policy_version,json=policyVersion,proto3" json:"policy_version,omitempty"`
+	// The replicas of its group, as it knows them.
+	ReplicaMembers []*ReplicaMember `protobuf:"bytes,11,rep,name=replica_members,json=replicaMembers,proto3" json:"replica_members,omitempty"`
+	// Why it has stopped for good; empty while it has not.
+	Stopped string `protobuf:"bytes,12,opt,name=stopped,proto3" json:"stopped,omitempty"`
+	// The feature level that its log has reached.
+	FeatureLevel uint32 `protobuf:"varint,13,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
+	// Whether its node's disk has too little room left.
+	DiskLow bool `protobuf:"varint,14,opt,name=disk_low,json=diskLow,proto3" json:"disk_low,omitempty"`
+	// Which of the data directories that its node has had it is in.
+	Instance      string `protobuf:"bytes,15,opt,name=instance,proto3" json:"instance,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -395,6 +414,169 @@ func (x *Replica) GetPolicyVersion() string {
 	return ""
 }
 
+func (x *Replica) GetReplicaMembers() []*ReplicaMember {
+	if x != nil {
+		return x.ReplicaMembers
+	}
+	return nil
+}
+
+func (x *Replica) GetStopped() string {
+	if x != nil {
+		return x.Stopped
+	}
+	return ""
+}
+
+func (x *Replica) GetFeatureLevel() uint32 {
+	if x != nil {
+		return x.FeatureLevel
+	}
+	return 0
+}
+
+func (x *Replica) GetDiskLow() bool {
+	if x != nil {
+		return x.DiskLow
+	}
+	return false
+}
+
+func (x *Replica) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
+}
+
+// ReplicaMember is one replica of a group.
+type ReplicaMember struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node that holds it.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Which of the node's data directories it is in.
+	Instance string `protobuf:"bytes,2,opt,name=instance,proto3" json:"instance,omitempty"`
+	// Whether it is without a vote.
+	Learner       bool `protobuf:"varint,3,opt,name=learner,proto3" json:"learner,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplicaMember) Reset() {
+	*x = ReplicaMember{}
+	mi := &file_quorate_v1_peer_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplicaMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplicaMember) ProtoMessage() {}
+
+func (x *ReplicaMember) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_peer_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplicaMember.ProtoReflect.Descriptor instead.
+func (*ReplicaMember) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_peer_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ReplicaMember) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *ReplicaMember) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
+}
+
+func (x *ReplicaMember) GetLearner() bool {
+	if x != nil {
+		return x.Learner
+	}
+	return false
+}
+
+// ForwardReplaceNodeRequest is a ReplaceNode on its way to the leader.
+type ForwardReplaceNodeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The cluster that the sender belongs to.
+	ClusterId string `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// The node that passes it on.
+	FromNode string `protobuf:"bytes,2,opt,name=from_node,json=fromNode,proto3" json:"from_node,omitempty"`
+	// What was asked.
+	Replace       *ReplaceNodeRequest `protobuf:"bytes,3,opt,name=replace,proto3" json:"replace,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForwardReplaceNodeRequest) Reset() {
+	*x = ForwardReplaceNodeRequest{}
+	mi := &file_quorate_v1_peer_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForwardReplaceNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForwardReplaceNodeRequest) ProtoMessage() {}
+
+func (x *ForwardReplaceNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_peer_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForwardReplaceNodeRequest.ProtoReflect.Descriptor instead.
+func (*ForwardReplaceNodeRequest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_peer_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ForwardReplaceNodeRequest) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *ForwardReplaceNodeRequest) GetFromNode() string {
+	if x != nil {
+		return x.FromNode
+	}
+	return ""
+}
+
+func (x *ForwardReplaceNodeRequest) GetReplace() *ReplaceNodeRequest {
+	if x != nil {
+		return x.Replace
+	}
+	return nil
+}
+
 // ReportPaceRequest compares two spans between the same two entries as one follower saw them.
 type ReportPaceRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -416,7 +598,7 @@ type ReportPaceRequest struct {
 
 func (x *ReportPaceRequest) Reset() {
 	*x = ReportPaceRequest{}
-	mi := &file_quorate_v1_peer_proto_msgTypes[5]
+	mi := &file_quorate_v1_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -428,7 +610,7 @@ func (x *ReportPaceRequest) String() string {
 func (*ReportPaceRequest) ProtoMessage() {}
 
 func (x *ReportPaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quorate_v1_peer_proto_msgTypes[5]
+	mi := &file_quorate_v1_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -441,7 +623,7 @@ func (x *ReportPaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportPaceRequest.ProtoReflect.Descriptor instead.
 func (*ReportPaceRequest) Descriptor() ([]byte, []int) {
-	return file_quorate_v1_peer_proto_rawDescGZIP(), []int{5}
+	return file_quorate_v1_peer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ReportPaceRequest) GetClusterId() string {
@@ -495,7 +677,7 @@ type ReportPaceResponse struct {
 
 func (x *ReportPaceResponse) Reset() {
 	*x = ReportPaceResponse{}
-	mi := &file_quorate_v1_peer_proto_msgTypes[6]
+	mi := &file_quorate_v1_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -507,7 +689,7 @@ func (x *ReportPaceResponse) String() string {
 func (*ReportPaceResponse) ProtoMessage() {}
 
 func (x *ReportPaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quorate_v1_peer_proto_msgTypes[6]
+	mi := &file_quorate_v1_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -520,7 +702,7 @@ func (x *ReportPaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportPaceResponse.ProtoReflect.Descriptor instead.
 func (*ReportPaceResponse) Descriptor() ([]byte, []int) {
-	return file_quorate_v1_peer_proto_rawDescGZIP(), []int{6}
+	return file_quorate_v1_peer_proto_rawDescGZIP(), []int{8}
 }
 
 var File_quorate_v1_peer_proto protoreflect.FileDescriptor
@@ -542,11 +724,12 @@ const file_quorate_v1_peer_proto_rawDesc = "" +
 	"\x04peek\x18\x03 \x01(\v2\x17.quorate.v1.PeekRequestR\x04peek\"2\n" +
 	"\x11NodeStatusRequest\x12\x1d\n" +
 	"\n" +
-	"cluster_id\x18\x01 \x01(\tR\tclusterId\"s\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\"\x8d\x01\n" +
 	"\x12NodeStatusResponse\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12/\n" +
-	"\breplicas\x18\x03 \x03(\v2\x13.quorate.v1.ReplicaR\breplicas\"\xcf\x02\n" +
+	"\breplicas\x18\x03 \x03(\v2\x13.quorate.v1.ReplicaR\breplicas\x12\x18\n" +
+	"\awaiting\x18\x04 \x01(\tR\awaiting\"\x89\x04\n" +
 	"\aReplica\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\tR\tpartition\x12$\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x10.quorate.v1.RoleR\x04role\x12\x16\n" +
@@ -558,7 +741,21 @@ const file_quorate_v1_peer_proto_rawDesc = "" +
 	"\x06ranges\x18\b \x03(\v2\x15.quorate.v1.SlotRangeR\x06ranges\x12'\n" +
 	"\x0fpolicy_revision\x18\t \x01(\x04R\x0epolicyRevision\x12%\n" +
 	"\x0epolicy_version\x18\n" +
-	" \x01(\tR\rpolicyVersion\"\xcb\x01\n" +
+	" \x01(\tR\rpolicyVersion\x12B\n" +
+	"\x0freplica_members\x18\v \x03(\v2\x19.quorate.v1.ReplicaMemberR\x0ereplicaMembers\x12\x18\n" +
+	"\astopped\x18\f \x01(\tR\astopped\x12#\n" +
+	"\rfeature_level\x18\r \x01(\rR\ffeatureLevel\x12\x19\n" +
+	"\bdisk_low\x18\x0e \x01(\bR\adiskLow\x12\x1a\n" +
+	"\binstance\x18\x0f \x01(\tR\binstance\"Y\n" +
+	"\rReplicaMember\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x1a\n" +
+	"\binstance\x18\x02 \x01(\tR\binstance\x12\x18\n" +
+	"\alearner\x18\x03 \x01(\bR\alearner\"\x91\x01\n" +
+	"\x19ForwardReplaceNodeRequest\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
+	"\tfrom_node\x18\x02 \x01(\tR\bfromNode\x128\n" +
+	"\areplace\x18\x03 \x01(\v2\x1e.quorate.v1.ReplaceNodeRequestR\areplace\"\xcb\x01\n" +
 	"\x11ReportPaceRequest\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
@@ -568,14 +765,15 @@ const file_quorate_v1_peer_proto_rawDesc = "" +
 	"\x0fpartition_nanos\x18\x05 \x01(\x03R\x0epartitionNanos\x12\x1f\n" +
 	"\vlocal_nanos\x18\x06 \x01(\x03R\n" +
 	"localNanos\"\x14\n" +
-	"\x12ReportPaceResponse2\xb0\x02\n" +
+	"\x12ReportPaceResponse2\x8e\x03\n" +
 	"\x04Peer\x12E\n" +
 	"\fForwardCheck\x12\x1f.quorate.v1.ForwardCheckRequest\x1a\x14.quorate.v1.Decision\x12G\n" +
 	"\vForwardPeek\x12\x1e.quorate.v1.ForwardPeekRequest\x1a\x18.quorate.v1.PeekResponse\x12K\n" +
 	"\n" +
 	"NodeStatus\x12\x1d.quorate.v1.NodeStatusRequest\x1a\x1e.quorate.v1.NodeStatusResponse\x12K\n" +
 	"\n" +
-	"ReportPace\x12\x1d.quorate.v1.ReportPaceRequest\x1a\x1e.quorate.v1.ReportPaceResponseB7Z5github.com/quorate/quorate/proto/quorate/v1;quoratev1b\x06proto3"
+	"ReportPace\x12\x1d.quorate.v1.ReportPaceRequest\x1a\x1e.quorate.v1.ReportPaceResponse\x12\\\n" +
+	"\x12ForwardReplaceNode\x12%.quorate.v1.ForwardReplaceNodeRequest\x1a\x1f.quorate.v1.ReplaceNodeResponseB7Z5github.com/quorate/quorate/proto/quorate/v1;quoratev1b\x06proto3"
 
 var (
 	file_quorate_v1_peer_proto_rawDescOnce sync.Once
@@ -589,41 +787,49 @@ func file_quorate_v1_peer_proto_rawDescGZIP() []byte {
 	return file_quorate_v1_peer_proto_rawDescData
 }
 
-var file_quorate_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_quorate_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_quorate_v1_peer_proto_goTypes = []any{
-	(*ForwardCheckRequest)(nil), // 0: quorate.v1.ForwardCheckRequest
-	(*ForwardPeekRequest)(nil),  // 1: quorate.v1.ForwardPeekRequest
-	(*NodeStatusRequest)(nil),   // 2: quorate.v1.NodeStatusRequest
-	(*NodeStatusResponse)(nil),  // 3: quorate.v1.NodeStatusResponse
-	(*Replica)(nil),             // 4: quorate.v1.Replica
-	(*ReportPaceRequest)(nil),   // 5: quorate.v1.ReportPaceRequest
-	(*ReportPaceResponse)(nil),  // 6: quorate.v1.ReportPaceResponse
-	(*CheckRequest)(nil),        // 7: quorate.v1.CheckRequest
-	(*PeekRequest)(nil),         // 8: quorate.v1.PeekRequest
-	(Role)(0),                   // 9: quorate.v1.Role
-	(*SlotRange)(nil),           // 10: quorate.v1.SlotRange
-	(*Decision)(nil),            // 11: quorate.v1.Decision
-	(*PeekResponse)(nil),        // 12: quorate.v1.PeekResponse
+	(*ForwardCheckRequest)(nil),       // 0: quorate.v1.ForwardCheckRequest
+	(*ForwardPeekRequest)(nil),        // 1: quorate.v1.ForwardPeekRequest
+	(*NodeStatusRequest)(nil),         // 2: quorate.v1.NodeStatusRequest
+	(*NodeStatusResponse)(nil),        // 3: quorate.v1.NodeStatusResponse
+	(*Replica)(nil),                   // 4: quorate.v1.Replica
+	(*ReplicaMember)(nil),             // 5: quorate.v1.ReplicaMember
+	(*ForwardReplaceNodeRequest)(nil), // 6: quorate.v1.ForwardReplaceNodeRequest
+	(*ReportPaceRequest)(nil),         // 7: quorate.v1.ReportPaceRequest
+	(*ReportPaceResponse)(nil),        // 8: quorate.v1.ReportPaceResponse
+	(*CheckRequest)(nil),              // 9: quorate.v1.CheckRequest
+	(*PeekRequest)(nil),               // 10: quorate.v1.PeekRequest
+	(Role)(0),                         // 11: quorate.v1.Role
+	(*SlotRange)(nil),                 // 12: quorate.v1.SlotRange
+	(*ReplaceNodeRequest)(nil),        // 13: quorate.v1.ReplaceNodeRequest
+	(*Decision)(nil),                  // 14: quorate.v1.Decision
+	(*PeekResponse)(nil),              // 15: quorate.v1.PeekResponse
+	(*ReplaceNodeResponse)(nil),       // 16: quorate.v1.ReplaceNodeResponse
 }
 var file_quorate_v1_peer_proto_depIdxs = []int32{
-	7,  // 0: quorate.v1.ForwardCheckRequest.check:type_name -> quorate.v1.CheckRequest
-	8,  // 1: quorate.v1.ForwardPeekRequest.peek:type_name -> quorate.v1.PeekRequest
+	9,  // 0: quorate.v1.ForwardCheckRequest.check:type_name -> quorate.v1.CheckRequest
+	10, // 1: quorate.v1.ForwardPeekRequest.peek:type_name -> quorate.v1.PeekRequest
 	4,  // 2: quorate.v1.NodeStatusResponse.replicas:type_name -> quorate.v1.Replica
-	9,  // 3: quorate.v1.Replica.role:type_name -> quorate.v1.Role
-	10, // 4: quorate.v1.Replica.ranges:type_name -> quorate.v1.SlotRange
-	0,  // 5: quorate.v1.Peer.ForwardCheck:input_type -> quorate.v1.ForwardCheckRequest
-	1,  // 6: quorate.v1.Peer.ForwardPeek:input_type -> quorate.v1.ForwardPeekRequest
-	2,  // 7: quorate.v1.Peer.NodeStatus:input_type -> quorate.v1.NodeStatusRequest
-	5,  // 8: quorate.v1.Peer.ReportPace:input_type -> quorate.v1.ReportPaceRequest
-	11, // 9: quorate.v1.Peer.ForwardCheck:output_type -> quorate.v1.Decision
-	12, // 10: quorate.v1.Peer.ForwardPeek:output_type -> quorate.v1.PeekResponse
-	3,  // 11: quorate.v1.Peer.NodeStatus:output_type -> quorate.v1.NodeStatusResponse
-	6,  // 12: quorate.v1.Peer.ReportPace:output_type -> quorate.v1.ReportPaceResponse
-	9,  // [9:13] is the sub-list for method output_type
-	5,  // [5:9] is the sub-list for method input_type
-	5,  // [5:5] is the sub-list for extension type_name
-	5,  // [5:5] is the sub-list for extension extendee
-	0,  // [0:5] is the sub-list for field type_name
+	11, // 3: quorate.v1.Replica.role:type_name -> quorate.v1.Role
+	12, // 4: quorate.v1.Replica.ranges:type_name -> quorate.v1.SlotRange
+	5,  // 5: quorate.v1.Replica.replica_members:type_name -> quorate.v1.ReplicaMember
+	13, // 6: quorate.v1.ForwardReplaceNodeRequest.replace:type_name -> quorate.v1.ReplaceNodeRequest
+	0,  // 7: quorate.v1.Peer.ForwardCheck:input_type -> quorate.v1.ForwardCheckRequest
+	1,  // 8: quorate.v1.Peer.ForwardPeek:input_type -> quorate.v1.ForwardPeekRequest
+	2,  // 9: quorate.v1.Peer.NodeStatus:input_type -> quorate.v1.NodeStatusRequest
+	7,  // 10: quorate.v1.Peer.ReportPace:input_type -> quorate.v1.ReportPaceRequest
+	6,  // 11: quorate.v1.Peer.ForwardReplaceNode:input_type -> quorate.v1.ForwardReplaceNodeRequest
+	14, // 12: quorate.v1.Peer.ForwardCheck:output_type -> quorate.v1.Decision
+	15, // 13: quorate.v1.Peer.ForwardPeek:output_type -> quorate.v1.PeekResponse
+	3,  // 14: quorate.v1.Peer.NodeStatus:output_type -> quorate.v1.NodeStatusResponse
+	8,  // 15: quorate.v1.Peer.ReportPace:output_type -> quorate.v1.ReportPaceResponse
+	16, // 16: quorate.v1.Peer.ForwardReplaceNode:output_type -> quorate.v1.ReplaceNodeResponse
+	12, // [12:17] is the sub-list for method output_type
+	7,  // [7:12] is the sub-list for method input_type
+	7,  // [7:7] is the sub-list for extension type_name
+	7,  // [7:7] is the sub-list for extension extendee
+	0,  // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_quorate_v1_peer_proto_init() }
@@ -639,7 +845,7 @@ func file_quorate_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorate_v1_peer_proto_rawDesc), len(file_quorate_v1_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,10 +19,11 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Peer_ForwardCheck_FullMethodName = "/quorate.v1.Peer/ForwardCheck"
-	Peer_ForwardPeek_FullMethodName  = "/quorate.v1.Peer/ForwardPeek"
-	Peer_NodeStatus_FullMethodName   = "/quorate.v1.Peer/NodeStatus"
-	Peer_ReportPace_FullMethodName   = "/quorate.v1.Peer/ReportPace"
+	Peer_ForwardCheck_FullMethodName       = "/quorate.v1.Peer/ForwardCheck"
+	Peer_ForwardPeek_FullMethodName        = "/quorate.v1.Peer/ForwardPeek"
+	Peer_NodeStatus_FullMethodName         = "/quorate.v1.Peer/NodeStatus"
+	Peer_ReportPace_FullMethodName         = "/quorate.v1.Peer/ReportPace"
+	Peer_ForwardReplaceNode_FullMethodName = "/quorate.v1.Peer/ForwardReplaceNode"
 )
 
 // PeerClient is the client API for Peer service.
@@ -40,6 +41,8 @@ type PeerClient interface {
 	NodeStatus(ctx context.Context, in *NodeStatusRequest, opts ...grpc.CallOption) (*NodeStatusResponse, error)
 	// ReportPace tells a leader that a follower saw partition time outrun the follower's clock.
 	ReportPace(ctx context.Context, in *ReportPaceRequest, opts ...grpc.CallOption) (*ReportPaceResponse, error)
+	// ForwardReplaceNode passes a ReplaceNode on to the node that leads. It is never passed on again.
+	ForwardReplaceNode(ctx context.Context, in *ForwardReplaceNodeRequest, opts ...grpc.CallOption) (*ReplaceNodeResponse, error)
 }
 
 type peerClient struct {
@@ -90,6 +93,16 @@ func (c *peerClient) ReportPace(ctx context.Context, in *ReportPaceRequest, opts
 	return out, nil
 }
 
+func (c *peerClient) ForwardReplaceNode(ctx context.Context, in *ForwardReplaceNodeRequest, opts ...grpc.CallOption) (*ReplaceNodeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReplaceNodeResponse)
+	err := c.cc.Invoke(ctx, Peer_ForwardReplaceNode_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeerServer is the server API for Peer service.
 // All implementations must embed UnimplementedPeerServer
 // for forward compatibility.
@@ -105,6 +118,8 @@ type PeerServer interface {
 	NodeStatus(context.Context, *NodeStatusRequest) (*NodeStatusResponse, error)
 	// ReportPace tells a leader that a follower saw partition time outrun the follower's clock.
 	ReportPace(context.Context, *ReportPaceRequest) (*ReportPaceResponse, error)
+	// ForwardReplaceNode passes a ReplaceNode on to the node that leads. It is never passed on again.
+	ForwardReplaceNode(context.Context, *ForwardReplaceNodeRequest) (*ReplaceNodeResponse, error)
 	mustEmbedUnimplementedPeerServer()
 }
 
@@ -126,6 +141,9 @@ func (UnimplementedPeerServer) NodeStatus(context.Context, *NodeStatusRequest) (
 }
 func (UnimplementedPeerServer) ReportPace(context.Context, *ReportPaceRequest) (*ReportPaceResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReportPace not implemented")
+}
+func (UnimplementedPeerServer) ForwardReplaceNode(context.Context, *ForwardReplaceNodeRequest) (*ReplaceNodeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ForwardReplaceNode not implemented")
 }
 func (UnimplementedPeerServer) mustEmbedUnimplementedPeerServer() {}
 func (UnimplementedPeerServer) testEmbeddedByValue()              {}
@@ -220,6 +238,24 @@ func _Peer_ReportPace_Handler(srv interface{}, ctx context.Context, dec func(int
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Peer_ForwardReplaceNode_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ForwardReplaceNodeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).ForwardReplaceNode(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_ForwardReplaceNode_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).ForwardReplaceNode(ctx, req.(*ForwardReplaceNodeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Peer_ServiceDesc is the grpc.ServiceDesc for Peer service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -242,6 +278,10 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReportPace",
 			Handler:    _Peer_ReportPace_Handler,
+		},
+		{
+			MethodName: "ForwardReplaceNode",
+			Handler:    _Peer_ForwardReplaceNode_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -1,4 +1,4 @@
-package group
+package raftlog
 
 import (
 	"context"
@@ -21,6 +21,9 @@ type bridge struct {
 }
 
 var _ hclog.Logger = (*bridge)(nil)
+
+// New is an hclog.Logger of the given name that writes to base.
+func New(base *slog.Logger, name string) hclog.Logger { return newBridge(base, name) }
 
 func newBridge(base *slog.Logger, name string) *bridge {
 	return &bridge{base: base, out: base.With("logger", name), name: name}

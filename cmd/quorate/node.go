@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
+	"github.com/quorate/quorate/rpc/client"
+)
+
+func newNode(o *options) *cobra.Command {
+	return newGroup("node", "Look after the nodes", newNodeReplace(o))
+}
+
+func newNodeReplace(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "replace NODE",
+		Short: "Take out the replica of a node whose data is lost",
+		Long: `replace takes the replica of NODE, whose data directory is lost, damaged or an older copy, out of its group,
+so that its vote no longer counts. The node must be stopped. Started again with an empty data directory it is added
+as a learner, and gets its vote when it has caught up. Any running node takes the command; running it again is
+harmless.`,
+		Args: usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.withClient(cmd, func(ctx context.Context, c *client.Client) error {
+				r, err := c.ReplaceNode(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				return o.printReplacement(cmd, args[0], r)
+			})
+		},
+	}
+}
+
+// replacementView is what a replacement has done, as it is printed.
+type replacementView struct {
+	Node    string        `json:"node"`
+	Removed []removedView `json:"removed"`
+	Next    string        `json:"next"`
+}
+
+type removedView struct {
+	Partition string `json:"partition"`
+	Instance  string `json:"instance"`
+}
+
+func (o *options) printReplacement(cmd *cobra.Command, node string, r *quoratev1.ReplaceNodeResponse) error {
+	v := replacementView{Node: node, Removed: []removedView{}, Next: r.GetNext()}
+	for _, m := range r.GetRemoved() {
+		v.Removed = append(v.Removed, removedView{m.GetPartition(), m.GetInstance()})
+	}
+	w := cmd.OutOrStdout()
+	if o.output != outputTable {
+		return o.output.print(w, v, func(table.Writer) {})
+	}
+	text := ""
+	for _, m := range v.Removed {
+		text += fmt.Sprintf("removed: the replica of %s in partition %s (instance %s)\n", node, m.Partition, m.Instance)
+	}
+	if text == "" {
+		text = fmt.Sprintf("nothing to remove: no partition counts on a replica of %s any more\n", node)
+	}
+	_, err := fmt.Fprintf(w, "%snext: %s\n", text, v.Next)
+	return err
+}

@@ -1,0 +1,85 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"github.com/quorate/quorate/partition/group"
+)
+
+const (
+	// keeperInterval is between two looks at the members.
+	keeperInterval = 500 * time.Millisecond
+	// caughtUpEntries is how far behind the leader's last entry a learner may be to get its vote: an entry is
+	// a batch, and there are always some on their way.
+	caughtUpEntries = 2
+)
+
+// keepMembers adds this cluster's nodes to the group while this node leads it: a configured node that says
+// it waits becomes a learner, and a learner that has caught up gets its vote. It never removes anything:
+// only an operator can know that a replica is lost.
+func (n *Node) keepMembers(ctx context.Context) {
+	tick := time.NewTicker(keeperInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		g := n.group.Load()
+		if l := g.Leadership(); l.Ready {
+			n.keepStep(g, l.Term)
+		}
+	}
+}
+
+// keepStep makes one change at most.
+func (n *Node) keepStep(g *group.RaftGroup, term uint64) {
+	step := n.nextStep(g.Members(), g.Acknowledged, group.Position{Term: term, Index: g.Status().LastIndex})
+	var err error
+	switch {
+	case step.add != nil:
+		err = g.AddLearner(*step.add)
+		n.logger.Info("a node that waited is added as a learner", "added", step.add.ID,
+			"instance", short(step.add.Instance), "error", err)
+	case step.promote != nil:
+		err = g.Promote(step.promote.ID)
+		n.logger.Info("a learner that has caught up gets its vote", "promoted", step.promote.ID,
+			"instance", short(step.promote.Instance), "error", err)
+	}
+}
+
+// memberStep is one change of the members; both nil for none.
+type memberStep struct {
+	add, promote *group.Member
+}
+
+// nextStep is the change that is due, given the members, how far each has acknowledged, and where this
+// leader's log ends.
+func (n *Node) nextStep(
+	members []group.Member, acknowledged func(group.Member) group.Position, last group.Position,
+) memberStep {
+	now := time.Now()
+	there := map[string]bool{}
+	for _, m := range members {
+		there[m.ID] = true
+		if !m.Learner {
+			continue
+		}
+		a := n.neighbours.of(m.ID, now)
+		if a == nil || a.Instance != m.Instance || a.Replica == nil || a.Replica.Stopped != "" {
+			continue // it is not there to vote
+		}
+		// Only an acknowledgement of this term says that its log is a part of this leader's.
+		if p := acknowledged(m); p.Term == last.Term && p.Index+caughtUpEntries >= last.Index {
+			return memberStep{promote: &m}
+		}
+	}
+	for _, p := range n.cfg.others() {
+		if a := n.neighbours.of(p.ID, now); a != nil && !there[p.ID] && a.waits() {
+			return memberStep{add: &group.Member{ID: p.ID, Instance: a.Instance, Addr: p.Raft}}
+		}
+	}
+	return memberStep{}
+}

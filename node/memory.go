@@ -1,0 +1,241 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/quorate/quorate/partition/group"
+)
+
+const (
+	memoryFile = "peers.json"
+	memoryTmp  = memoryFile + ".tmp"
+	// memoryInterval is how often the file is written at most, and how often it is looked who leads.
+	memoryInterval = 2 * time.Second
+	// maxMemoryBytes bounds what is read of a file that may be anything.
+	maxMemoryBytes = 1 << 20
+	// maxRemembered bounds the replicas that are remembered.
+	maxRemembered = 1024
+)
+
+// memory is what this node saw other replicas have on their disks, kept in its data directory so that it
+// outlives this process. By it an older copy of another node's directory is found out.
+type memory struct {
+	dir string
+
+	mu      sync.Mutex // guards the fields below
+	had     map[string]group.Position
+	changed bool
+}
+
+// memoryRecord is the format of peers.json.
+type memoryRecord struct {
+	Version int                       `json:"version"`
+	Group   string                    `json:"group"`
+	Had     map[string]positionAnswer `json:"had"` // by node@instance
+	Sum     uint32                    `json:"crc32c"`
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// encode is the record with its checksum, the one way to write it.
+func (r memoryRecord) encode() ([]byte, error) {
+	r.Sum = 0
+	body, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	r.Sum = crc32.Checksum(body, castagnoli)
+	body, err = json.Marshal(r)
+	return append(body, '\n'), err
+}
+
+// loadMemory reads what an earlier process wrote; nothing when none did.
+func loadMemory(dir, groupID string) (*memory, error) {
+	m := &memory{dir: dir, had: map[string]group.Position{}}
+	path := filepath.Join(dir, memoryFile)
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, nil
+	}
+	if err == nil && info.Size() > maxMemoryBytes {
+		err = fmt.Errorf("it has %d bytes, expected at most %d", info.Size(), maxMemoryBytes)
+	}
+	var data []byte
+	if err == nil {
+		data, err = os.ReadFile(path)
+	}
+	if err == nil {
+		err = m.decode(data, groupID)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s cannot be read (%w): it says how far other nodes' data went; the disk may be damaged. "+
+			"If this node's other files are sound, remove it and start again: it is written anew", path, err)
+	}
+	return m, nil
+}
+
+func (m *memory) decode(data []byte, groupID string) error {
+	var r memoryRecord
+	if err := decodeStrict(data, &r); err != nil {
+		return err
+	}
+	want, err := r.encode()
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(data, want) {
+		return errors.New("it is damaged: its checksum is wrong")
+	}
+	if r.Group != groupID {
+		return fmt.Errorf("it is about partition %s, not %s", r.Group, groupID)
+	}
+	for id, p := range r.Had {
+		m.had[id] = group.Position(p)
+	}
+	return nil
+}
+
+// replicaKey names a replica by node and data directory.
+func replicaKey(m group.Member) string { return m.ID + "@" + m.Instance }
+
+// of is how far a replica is remembered to have had the log; the zero position when it is not.
+func (m *memory) of(r group.Member) group.Position {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.had[replicaKey(r)]
+}
+
+// note remembers a position, if it is further than the one that is remembered.
+func (m *memory) note(r group.Member, p group.Position) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := replicaKey(r)
+	known, there := m.had[key]
+	if !known.Before(p) || !there && len(m.had) >= maxRemembered {
+		return
+	}
+	m.had[key], m.changed = p, true
+}
+
+// keepOnly forgets the replicas that are no members any more.
+func (m *memory) keepOnly(members []group.Member) {
+	present := map[string]bool{}
+	for _, r := range members {
+		present[replicaKey(r)] = true
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for key := range m.had {
+		if !present[key] {
+			delete(m.had, key)
+			m.changed = true
+		}
+	}
+}
+
+// save writes the file, whole or not at all, if something has changed.
+func (m *memory) save(groupID string) (err error) {
+	m.mu.Lock()
+	r := memoryRecord{Version: questionVersion, Group: groupID, Had: map[string]positionAnswer{}}
+	for key, p := range m.had {
+		r.Had[key] = positionAnswer(p)
+	}
+	changed := m.changed
+	m.changed = false
+	m.mu.Unlock()
+	if !changed {
+		return nil
+	}
+	defer func() {
+		if err != nil {
+			m.mu.Lock()
+			m.changed = true
+			m.mu.Unlock()
+		}
+	}()
+	data, err := r.encode()
+	if err != nil {
+		return err
+	}
+	tmp := filepath.Join(m.dir, memoryTmp)
+	if err := writeSynced(tmp, data); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, filepath.Join(m.dir, memoryFile)); err != nil {
+		return err
+	}
+	d, err := os.Open(m.dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+func writeSynced(path string, data []byte) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// remember keeps the memory until ctx ends. What followers acknowledge is known exactly. Of a leader it is
+// known that it has every entry that it let this node commit, in a log that ends in its own term: it wrote
+// an entry of that term before all else, and it has led for longer than that takes when it is seen twice.
+func (n *Node) remember(ctx context.Context) {
+	tick := time.NewTicker(memoryInterval)
+	defer tick.Stop()
+	var seen leaderSeen
+	for {
+		select {
+		case <-ctx.Done():
+			n.rememberNow(&seen)
+			return
+		case <-tick.C:
+			n.rememberNow(&seen)
+		}
+	}
+}
+
+// leaderSeen is a leader and its term.
+type leaderSeen struct {
+	leader group.Member
+	term   uint64
+}
+
+func (n *Node) rememberNow(before *leaderSeen) {
+	g := n.group.Load()
+	members := g.Members()
+	for _, m := range members {
+		if m.ID != n.cfg.ID {
+			n.memory.note(m, g.Acknowledged(m))
+		}
+	}
+	s := g.Status()
+	leader, ok := g.Leader()
+	now := leaderSeen{leader, g.Status().Term}
+	if ok && leader.ID != n.cfg.ID && now == *before && s.Term == now.term {
+		n.memory.note(leader, group.Position{Term: s.Term, Index: s.CommitIndex})
+	}
+	*before = now
+	if len(members) > 0 {
+		n.memory.keepOnly(members)
+	}
+	if err := n.memory.save(n.cfg.Partition.ID); err != nil {
+		n.logger.Warn("what is known of other nodes' data could not be written", "error", err)
+	}
+}

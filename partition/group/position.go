@@ -1,0 +1,109 @@
+package group
+
+import (
+	"sync"
+
+	"github.com/hashicorp/raft"
+)
+
+// Position is a place in a log: an entry's index and the term in which it was proposed.
+type Position struct {
+	Term, Index uint64
+}
+
+// Before reports whether a log that ends at p lacks something that one which ends at o has: Raft's order
+// of logs (Ongaro and Ousterhout, section 5.4.1).
+func (p Position) Before(o Position) bool {
+	return p.Term < o.Term || p.Term == o.Term && p.Index < o.Index
+}
+
+// acknowledged is what followers have said to have on their disks, while this replica led.
+type acknowledged struct {
+	mu sync.Mutex // guards of
+	of map[raft.ServerID]Position
+}
+
+func (a *acknowledged) note(id raft.ServerID, q *raft.AppendEntriesRequest, r *raft.AppendEntriesResponse) {
+	if !r.Success {
+		return
+	}
+	p := Position{Term: q.PrevLogTerm, Index: q.PrevLogEntry}
+	if n := len(q.Entries); n > 0 {
+		p = Position{Term: q.Entries[n-1].Term, Index: q.Entries[n-1].Index}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.of[id].Before(p) {
+		a.of[id] = p
+	}
+}
+
+func (a *acknowledged) by(id raft.ServerID) Position {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.of[id]
+}
+
+// Acknowledged is how far a replica is known to have acknowledged this one's entries, while this one
+// led since Open. A replica whose log ends before that has lost something.
+func (g *RaftGroup) Acknowledged(m Member) Position { return g.transport.acked.by(m.replicaID()) }
+
+// pipeline is an AppendPipeline whose answers are noted.
+type pipeline struct {
+	raft.AppendPipeline
+	id    raft.ServerID
+	acked *acknowledged
+	out   chan raft.AppendFuture
+	done  chan struct{}
+	once  sync.Once
+	loop  sync.WaitGroup
+}
+
+func newPipeline(inner raft.AppendPipeline, id raft.ServerID, acked *acknowledged) *pipeline {
+	p := &pipeline{
+		AppendPipeline: inner, id: id, acked: acked,
+		out: make(chan raft.AppendFuture), done: make(chan struct{}),
+	}
+	p.loop.Go(p.follow)
+	return p
+}
+
+func (p *pipeline) follow() {
+	for {
+		select {
+		case f, ok := <-p.AppendPipeline.Consumer():
+			if !ok {
+				return
+			}
+			// It has been answered: its error is there.
+			if f.Error() == nil {
+				p.acked.note(p.id, f.Request(), f.Response())
+			}
+			select {
+			case p.out <- f:
+			case <-p.done:
+				return
+			}
+			if f.Error() != nil || !f.Response().Success {
+				// Raft takes no answer after it, but may go on sending for a moment: what it sends would wait
+				// behind answers that nobody takes, and with it all replication to this peer, for as long as
+				// the leadership lasts.
+				_ = p.AppendPipeline.Close() // it is closed again, and the error reported, when Raft does
+				return
+			}
+		case <-p.done:
+			return
+		}
+	}
+}
+
+// Consumer delivers the requests that have been answered.
+func (p *pipeline) Consumer() <-chan raft.AppendFuture { return p.out }
+
+// Close ends the pipeline.
+func (p *pipeline) Close() error {
+	err := p.AppendPipeline.Close()
+	p.once.Do(func() { close(p.done) })
+	p.loop.Wait()
+	return err
+}
