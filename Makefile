@@ -63,6 +63,23 @@ fuzz: ## run each fuzz target for FUZZTIME (20s)
 	  $(GO) test -tags=$(TAGS) -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$package" </dev/null; \
 	done <<<"$$targets"
 
+# The simulation: a seed gives a schedule of faults; make sim SEED=n runs one again and prints it.
+SEEDS ?= 1000
+SEED ?=
+
+.PHONY: sim
+sim: ## run SEEDS (1000) simulated clusters under faults, or SEED=n again
+	cd jepsen && QUORATE_SIM_SEEDS=$(SEEDS) QUORATE_SIM_SEED=$(SEED) \
+	  $(GO) test -tags=$(TAGS) -count=1 -v -timeout 30m -run '^TestSim$$' ./sim
+
+.PHONY: sim-guards
+sim-guards: ## switch each guard off in turn: the simulation must notice
+	cd jepsen && $(GO) test -tags=$(TAGS),unguarded -count=1 -v -timeout 30m -run '^TestGuards$$' ./sim
+
+.PHONY: damage
+damage: ## damage a node's files at 100 random places of each kind: refused or harmless, never silent
+	QUORATE_DAMAGE_ROUNDS=100 $(GO) test -tags=$(TAGS) -count=1 -v -timeout 20m -run Damage ./partition/storage
+
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint $(TOOLS)/buf ## check style, likely mistakes and forbidden imports
 	@unformatted=$$($(GOFMT) -l $$(find . -name '*.go' -not -path './$(BIN)/*' -not -path './data/*')); \

@@ -1,0 +1,133 @@
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Shows that nothing acknowledged is lost when the power of all three nodes is cut at the same instant in the
+// middle of a load, and that they come back by themselves.
+func TestPowerCutOfAll(t *testing.T) {
+	needDisks(t)
+	c := mustCluster(t, Options{})
+	l := mustLoad(t, c, false)
+	for range rounds(t) {
+		mustCutAll(t, c, l)
+		must(t, c.StartAll(within(t, 30*time.Second)))
+		must(t, l.AwaitMore(within(t, 30*time.Second), 100))
+		mustAudit(t, c, l)
+	}
+}
+
+// Shows the same at the worst moment for the log: when a segment of it has just ended and the next has not begun,
+// which the nodes, having the same entries, come to at the same time.
+func TestPowerCutAtTheEndOfASegment(t *testing.T) {
+	needDisks(t)
+	for round := range rounds(t) {
+		t.Run(fmt.Sprint("round ", round+1), func(t *testing.T) {
+			// Snapshots seldom, so that the segment whose end is waited for is not dropped before.
+			c := mustCluster(t, Options{SnapshotLogMiB: 64})
+			l := mustLoad(t, c, true)
+			must(t, mustLeader(t, c).AwaitSegmentEnd(within(t, time.Minute)))
+			must(t, c.CutPower(within(t, 30*time.Second), c.Nodes...))
+			must(t, c.StartAll(within(t, 30*time.Second)))
+			must(t, l.AwaitMore(within(t, 30*time.Second), 100))
+			l.Stop()
+			mustAudit(t, c, l)
+		})
+	}
+}
+
+// mustCutAll cuts all power at some moment of the load.
+func mustCutAll(t *testing.T, c *Cluster, l *Load) {
+	t.Helper()
+	must(t, l.AwaitMore(within(t, 30*time.Second), 500+rand.IntN(1500)))
+	must(t, c.CutPower(within(t, 30*time.Second), c.Nodes...))
+}
+
+// Shows that the test above would notice: with a program whose syncs do nothing, acknowledged allows are lost.
+func TestPowerCutNoticesMissingSyncs(t *testing.T) {
+	needDisks(t)
+	b, err := Build(t.TempDir(), "unguarded")
+	must(t, err)
+	for range 3 {
+		if lostWithoutSyncs(t, b) {
+			return
+		}
+	}
+	t.Error("the power cut test cannot see lost syncs: nothing was lost in three cuts without any")
+}
+
+// lostWithoutSyncs cuts the power of a cluster that does not sync, and reports whether that lost anything.
+func lostWithoutSyncs(t *testing.T, binary string) bool {
+	t.Helper()
+	c := mustCluster(t, Options{Binary: binary, Environment: []string{"QUORATE_UNGUARDED=synced-write"}})
+	for _, n := range c.Nodes { // what the nodes are is there after the cut, only what they did since is not
+		must(t, n.Image.Sync())
+	}
+	l := mustLoad(t, c, false)
+	mustCutAll(t, c, l)
+	l.Stop()
+	err := c.StartAll(within(t, 30*time.Second))
+	var ended *Ended
+	if errors.As(err, &ended) && strings.Contains(ended.Error(), "data was lost") {
+		t.Logf("without syncs: acknowledged %d; a node saw by itself that it has lost some: %v", l.Acknowledged(), ended)
+		return true
+	}
+	must(t, err)
+	a, err := l.Audit(within(t, 2*time.Minute))
+	must(t, err)
+	t.Logf("without syncs: %v", a)
+	return len(a.Lost) > 0
+}
+
+// Shows that a cluster goes on serving when the power of its leader, or of a follower, is cut, that the node comes
+// back and has what the others have, and that nothing acknowledged is lost.
+func TestPowerCutOfOne(t *testing.T) {
+	needDisks(t)
+	c := mustCluster(t, Options{})
+	l := mustLoad(t, c, false)
+	for range rounds(t) {
+		for _, which := range []string{"leader", "follower"} {
+			n := mustPick(t, c, which)
+			must(t, c.CutPower(within(t, 30*time.Second), n))
+			must(t, l.AwaitMore(within(t, 30*time.Second), 300))
+			must(t, c.Start(n))
+			must(t, c.AwaitReady(within(t, 30*time.Second), n))
+		}
+		mustAudit(t, c, l)
+	}
+}
+
+// mustPick is the leader, or a node that does not lead.
+func mustPick(t *testing.T, c *Cluster, which string) *Node {
+	t.Helper()
+	leader := mustLeader(t, c)
+	if which == "leader" {
+		return leader
+	}
+	return c.Others(leader)[rand.IntN(2)]
+}
+
+// Shows that with the power of two nodes of three cut, the leader among them, nothing is acknowledged until one of
+// them is back, that two then serve, and that nothing acknowledged is lost.
+func TestPowerCutOfTwo(t *testing.T) {
+	needDisks(t)
+	c := mustCluster(t, Options{})
+	l := mustLoad(t, c, false)
+	for range rounds(t) {
+		leader := mustLeader(t, c)
+		others := c.Others(leader)
+		must(t, c.CutPower(within(t, 30*time.Second), leader, others[0]))
+		mustRefuse(t, l, "")
+		must(t, c.Start(others[0]))
+		must(t, l.AwaitMore(within(t, 30*time.Second), 300))
+		must(t, c.Start(leader))
+		must(t, c.AwaitReady(within(t, 30*time.Second), c.Nodes...))
+		mustAudit(t, c, l)
+	}
+}
