@@ -78,7 +78,15 @@ sim-guards: ## switch each guard off in turn: the simulation must notice
 
 .PHONY: damage
 damage: ## damage a node's files at 100 random places of each kind: refused or harmless, never silent
-	QUORATE_DAMAGE_ROUNDS=100 $(GO) test -tags=$(TAGS) -count=1 -v -timeout 20m -run Damage ./partition/storage
+	QUORATE_DAMAGE_ROUNDS=100 $(GO) test -tags=$(TAGS) -count=1 -v -timeout 20m -run '^TestDamage$$' ./partition/storage
+
+# ROUNDS of each fault; needs root, loop devices and mkfs.ext4.
+ROUNDS ?= 1
+
+.PHONY: disk
+disk: build ## as root: cut the power of real processes, fill and kill their disks, ROUNDS (1) times
+	cd jepsen && QUORATE_BINARY=$(CURDIR)/$(BIN)/quorate QUORATE_DISK_REQUIRED=1 QUORATE_DISK_ROUNDS=$(ROUNDS) \
+	  $(GO) test -tags=$(TAGS) -count=1 -v -timeout 30m ./disk
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint $(TOOLS)/buf ## check style, likely mistakes and forbidden imports

@@ -3,6 +3,7 @@ package group
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -229,5 +230,56 @@ func TestRecentCommits(t *testing.T) {
 		if c.has(index) != want {
 			t.Errorf("has(%d) = %t", index, !want)
 		}
+	}
+}
+
+// stuffed is a pipeline whose peer has refused the first request: like that of Raft's transport, it takes
+// no further request until its answers are read, or it is closed.
+type stuffed struct {
+	answers chan raft.AppendFuture
+	closed  chan struct{}
+	once    sync.Once
+}
+
+type refusedAppend struct{ raft.AppendFuture }
+
+func (refusedAppend) Error() error                          { return nil }
+func (refusedAppend) Request() *raft.AppendEntriesRequest   { return &raft.AppendEntriesRequest{} }
+func (refusedAppend) Response() *raft.AppendEntriesResponse { return &raft.AppendEntriesResponse{} }
+
+func (s *stuffed) AppendEntries(*raft.AppendEntriesRequest, *raft.AppendEntriesResponse,
+) (raft.AppendFuture, error) {
+	<-s.closed
+	return nil, raft.ErrPipelineShutdown
+}
+
+func (s *stuffed) Consumer() <-chan raft.AppendFuture { return s.answers }
+
+func (s *stuffed) Close() error {
+	s.once.Do(func() { close(s.closed) })
+	return nil
+}
+
+// After a refused request Raft reads no more answers, but may send once more, and would wait in that for as
+// long as it leads; here the pipeline ends with the refusal, and so does the wait.
+func TestPipelineEndsWithRefusal(t *testing.T) {
+	inner := &stuffed{answers: make(chan raft.AppendFuture, 1), closed: make(chan struct{})}
+	acked := &acknowledged{of: map[raft.ServerID]Position{}}
+	p := newPipeline(inner, "b", acked)
+	inner.answers <- refusedAppend{}
+	if f := <-p.Consumer(); f.Response().Success {
+		t.Error("the refusal was lost")
+	}
+	sent := make(chan error)
+	go func() {
+		_, err := p.AppendEntries(nil, nil)
+		sent <- err
+	}()
+	if err := <-sent; !errors.Is(err, raft.ErrPipelineShutdown) {
+		t.Errorf("got %v", err)
+	}
+	must(t, p.Close())
+	if got := acked.by("b"); got != (Position{}) {
+		t.Errorf("a refusal counts as an acknowledgement of %v", got)
 	}
 }

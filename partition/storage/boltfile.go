@@ -35,26 +35,45 @@ func openBolt[T io.Closer](path string, readOnly bool, open func(path string) (T
 		}
 		return open(path)
 	}
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		tmp := path + ".tmp"
-		if err := os.RemoveAll(tmp); err != nil {
-			return t, err
-		}
-		made, err := open(tmp)
-		if err != nil {
-			return t, err
-		}
-		if err := made.Close(); err != nil {
-			return t, err
-		}
-		if err := os.Rename(tmp, path); err != nil {
-			return t, err
-		}
-		if err := syncDir(filepath.Dir(path)); err != nil {
-			return t, err
-		}
+	err = syncFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = makeBolt(path, open)
+	}
+	if err != nil {
+		return t, err
 	}
 	return open(path)
+}
+
+func makeBolt[T io.Closer](path string, open func(path string) (T, error)) error {
+	tmp := path + ".tmp"
+	if err := os.RemoveAll(tmp); err != nil {
+		return err
+	}
+	made, err := open(tmp)
+	if err != nil {
+		return err
+	}
+	if err := made.Close(); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// syncFile makes durable what kill -9 left of a file, which may be in memory only: before the floor says
+// that it is there, and before Raft acts on it.
+func syncFile(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	if guard.On(guard.SyncedWrite) {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
 }
 
 // boltTable is a Table in a bbolt file.

@@ -1,8 +1,10 @@
 package storage
 
 import (
+	"errors"
 	"fmt"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/quorate/quorate/internal/guard"
@@ -21,15 +23,20 @@ type failStop struct {
 // do runs a write on the named file. The first error calls the hook; from then on every write fails
 // with it, since nothing is known any more of what is on the disk.
 func (s *failStop) do(file, operation string, write func() error) error {
+	return s.doWithin(s.bound, file, operation, write)
+}
+
+// doWithin is do for a write that may take another time.
+func (s *failStop) doWithin(bound time.Duration, file, operation string, write func() error) error {
 	if err := s.err(); err != nil {
 		return err
 	}
-	watchdog := time.AfterFunc(s.bound, func() {
+	watchdog := time.AfterFunc(bound, func() {
 		if !guard.On(guard.WriteWatchdog) {
 			return
 		}
 		_ = s.fail(fmt.Errorf("partition %s: %s on %s has taken longer than %v, the disk is stuck: "+
-			"check the disk, then start the node again", s.partition, operation, file, s.bound))
+			"check the disk, then start the node again", s.partition, operation, file, bound))
 	})
 	err := write()
 	watchdog.Stop()
@@ -37,10 +44,19 @@ func (s *failStop) do(file, operation string, write func() error) error {
 		return err
 	}
 	if err != nil {
-		return s.fail(fmt.Errorf("partition %s: %s on %s failed: %w; what is on the disk is unknown: "+
-			"check the disk and its free space, then start the node again", s.partition, operation, file, err))
+		return s.fail(fmt.Errorf("partition %s: %s on %s failed: %w; %s", s.partition, operation, file, err, whatNow(err)))
 	}
 	return s.err()
+}
+
+// whatNow says what to do about a failed write. After an error of the device memory may hold what the disk
+// does not, and would be read by the next start as if it were there.
+func whatNow(err error) string {
+	if errors.Is(err, syscall.EIO) {
+		return "what is on the disk is unknown, and memory may hold what is not: check the disk, mount it anew or " +
+			"restart the machine, then start the node again"
+	}
+	return "what is on the disk is unknown: check the disk and its free space, then start the node again"
 }
 
 // fail breaks the stores for good, and calls the hook once.

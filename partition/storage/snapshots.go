@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -132,9 +133,8 @@ func (s *snapshots) Create(version raft.SnapshotVersion, index, term uint64, c r
 }
 
 func (s *snapshots) failed(operation string, err error) error {
-	return s.stop.fail(fmt.Errorf("partition %s: %s of a snapshot in %s failed: %w; "+
-		"check the disk and its free space, then start the node again",
-		s.stop.partition, operation, s.name, err))
+	return s.stop.fail(fmt.Errorf("partition %s: %s of a snapshot in %s failed: %w; %s",
+		s.stop.partition, operation, s.name, err, whatNow(err)))
 }
 
 // sink is a snapshot that is being written.
@@ -142,15 +142,22 @@ type sink struct {
 	raft.SnapshotSink
 	store *snapshots
 	at    Position
+	bytes int64 // written
 	done  bool
 }
 
-func (k *sink) Write(p []byte) (int, error) {
-	n, err := k.SnapshotSink.Write(p)
-	if err != nil {
-		return n, k.store.failed("write", err)
-	}
-	return n, nil
+// slowestBytesPerSecond is what a disk must do to sync a snapshot in time.
+const slowestBytesPerSecond = 4 << 20
+
+// An install waits for the sink on Raft's main goroutine, so it is under the watchdog.
+
+func (k *sink) Write(p []byte) (n int, err error) {
+	err = k.store.stop.do(k.store.name, "write of a snapshot", func() error {
+		n, err = k.SnapshotSink.Write(p)
+		return err
+	})
+	k.bytes += int64(n)
+	return n, err
 }
 
 // Close makes the snapshot durable.
@@ -159,8 +166,8 @@ func (k *sink) Close() error {
 		return nil
 	}
 	k.done = true
-	// Under the watchdog: an install waits for it on Raft's main goroutine.
-	if err := k.store.stop.do(k.store.name, "sync of a snapshot", k.SnapshotSink.Close); err != nil {
+	bound := k.store.stop.bound + time.Duration(k.bytes/slowestBytesPerSecond)*time.Second
+	if err := k.store.stop.doWithin(bound, k.store.name, "sync of a snapshot", k.SnapshotSink.Close); err != nil {
 		return err
 	}
 	err := k.store.stop.do(k.store.floor.name, "write", func() error {

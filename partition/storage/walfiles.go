@@ -157,10 +157,12 @@ func (m *walMeta) Load(dir string) (state types.PersistentState, err error) {
 			return state, err
 		}
 	}
+	check := syncFile
 	if m.readOnly {
-		if err := checkBolt(path); err != nil {
-			return state, err
-		}
+		check = checkBolt
+	}
+	if err := check(path); err != nil {
+		return state, err
 	}
 	if m.db, err = bbolt.Open(path, 0o640, boltOptions(m.readOnly)); err != nil {
 		return state, fmt.Errorf("open %s: %w", path, err)
