@@ -70,7 +70,8 @@ SEED ?=
 .PHONY: sim
 sim: ## run SEEDS (1000) simulated clusters under faults, or SEED=n again
 	cd jepsen && QUORATE_SIM_SEEDS=$(SEEDS) QUORATE_SIM_SEED=$(SEED) \
-	  $(GO) test -tags=$(TAGS) -count=1 -v -timeout 30m -run '^TestSim$$' ./sim
+	  $(GO) test -tags=$(TAGS) -count=1 -v -timeout 30m -run '^TestSim$$' ./sim | \
+	  awk '/sim: [0-9]+ seeds/ { summary = $$0; next } { print } END { print summary }'
 
 .PHONY: sim-guards
 sim-guards: ## switch each guard off in turn: the simulation must notice
