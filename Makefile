@@ -41,6 +41,7 @@ build: ## build bin/quorate
 .PHONY: test
 test: build ## run all tests
 	QUORATE_BINARY=$(CURDIR)/$(BIN)/quorate $(GO) test -tags=$(TAGS) $(TESTFLAGS) $(PACKAGES)
+	cd jepsen && $(GO) test -tags=$(TAGS) $(TESTFLAGS) ./sim
 
 .PHONY: race
 race: build ## run the tests under the race detector (needs a C compiler)
@@ -71,7 +72,7 @@ SEED ?=
 sim: ## run SEEDS (1000) simulated clusters under faults, or SEED=n again
 	cd jepsen && QUORATE_SIM_SEEDS=$(SEEDS) QUORATE_SIM_SEED=$(SEED) \
 	  $(GO) test -tags=$(TAGS) -count=1 -v -timeout 30m -run '^TestSim$$' ./sim | \
-	  awk '/sim: [0-9]+ seeds/ { summary = $$0; next } { print } END { print summary }'
+	  awk '/sim: [0-9]+ seeds/ { summary = $$0; next } { print } END { if (summary != "") print summary }'
 
 .PHONY: sim-guards
 sim-guards: ## switch each guard off in turn: the simulation must notice
@@ -94,6 +95,7 @@ lint: $(TOOLS)/golangci-lint $(TOOLS)/buf ## check style, likely mistakes and fo
 	@unformatted=$$($(GOFMT) -l $$(find . -name '*.go' -not -path './$(BIN)/*' -not -path './data/*')); \
 	[ -z "$$unformatted" ] || { echo "not gofmt'ed (make fmt):" >&2; echo "$$unformatted" >&2; exit 1; }
 	$(TOOLS)/golangci-lint run ./...
+	cd jepsen && $(CURDIR)/$(TOOLS)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...
 	cd proto && $(CURDIR)/$(TOOLS)/buf lint
 
 .PHONY: fmt
@@ -121,7 +123,7 @@ verify: $(PROTO_TOOLS) ## check that generated code and go.mod are up to date
 	  [ ! -f "proto/$$file" ] || diff -u "proto/$$file" "$$fresh/$$file" || stale=1; \
 	done < <(list "$$fresh"); \
 	[ "$$stale" = 0 ] || { echo 'generated code is stale: run make proto' >&2; exit 1; }
-	@$(GO) mod tidy -diff || { echo 'go.mod or go.sum is not tidy: run go mod tidy' >&2; exit 1; }
+	@$(GO) mod tidy -diff && (cd jepsen && $(GO) mod tidy -diff) || { echo 'go.mod or go.sum is not tidy: run go mod tidy' >&2; exit 1; }
 	@echo 'generated code and go.mod are up to date'
 
 .PHONY: clean

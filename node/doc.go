@@ -5,8 +5,7 @@
 //   - A cluster forms once, when all its nodes say that they have nothing, by the first of them. A node with
 //     a new data directory takes part only when the others tell that no other directory of it is counted on.
 //   - A data directory whose log ends before what a node that answers saw it have does not take part.
-//   - A start that is refused says one thing, why, and changes nothing in the data directory but its lock;
-//     in a directory that is sound, but not the one that is counted on, the floor may be brought up to the log.
+//   - A start that is refused says one thing, why, and changes nothing in the data directory but its lock.
 //   - Members are added and promoted by the leader, one at a time, and removed only when an operator asks,
 //     when a majority of the rest is up.
 //   - While it is not clear whether the node takes part, its doors are open and say what it waits for.

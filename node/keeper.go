@@ -37,17 +37,20 @@ func (n *Node) keepMembers(ctx context.Context) {
 // keepStep makes one change at most.
 func (n *Node) keepStep(g *group.RaftGroup, term uint64) {
 	step := n.nextStep(g.Members(), g.Acknowledged, group.Position{Term: term, Index: g.Status().LastIndex})
-	var err error
 	switch {
 	case step.add != nil:
-		err = g.AddLearner(*step.add)
-		n.logger.Info("a node that waited is added as a learner", "added", step.add.ID,
-			"instance", short(step.add.Instance), "error", err)
+		n.kept("add a node that waits as a learner", *step.add, g.AddLearner(*step.add))
 	case step.promote != nil:
-		err = g.Promote(step.promote.ID)
-		n.logger.Info("a learner that has caught up gets its vote", "promoted", step.promote.ID,
-			"instance", short(step.promote.Instance), "error", err)
+		n.kept("give a learner that has caught up its vote", *step.promote, g.Promote(step.promote.ID))
 	}
+}
+
+func (n *Node) kept(what string, m group.Member, err error) {
+	if err != nil {
+		n.logger.Warn("failed to "+what, "member", m.ID, "instance", short(m.Instance), "error", err)
+		return
+	}
+	n.logger.Info(what, "member", m.ID, "instance", short(m.Instance))
 }
 
 // memberStep is one change of the members; both nil for none.

@@ -19,6 +19,8 @@ import (
 const (
 	memoryFile = "peers.json"
 	memoryTmp  = memoryFile + ".tmp"
+	// memoryVersion is that of the file's format.
+	memoryVersion = 1
 	// memoryInterval is how often the file is written at most, and how often it is looked who leads.
 	memoryInterval = 2 * time.Second
 	// maxMemoryBytes bounds what is read of a file that may be anything.
@@ -86,7 +88,7 @@ func loadMemory(dir, groupID string) (*memory, error) {
 
 func (m *memory) decode(data []byte, groupID string) error {
 	var r memoryRecord
-	if err := decodeStrict(data, &r); err != nil {
+	if err := decodeVersion(data, memoryVersion, &r); err != nil {
 		return err
 	}
 	want, err := r.encode()
@@ -146,7 +148,7 @@ func (m *memory) keepOnly(members []group.Member) {
 // save writes the file, whole or not at all, if something has changed.
 func (m *memory) save(groupID string) (err error) {
 	m.mu.Lock()
-	r := memoryRecord{Version: questionVersion, Group: groupID, Had: map[string]positionAnswer{}}
+	r := memoryRecord{Version: memoryVersion, Group: groupID, Had: map[string]positionAnswer{}}
 	for key, p := range m.had {
 		r.Had[key] = positionAnswer(p)
 	}
@@ -193,31 +195,23 @@ func writeSynced(path string, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// remember keeps the memory until ctx ends. What followers acknowledge is known exactly. Of a leader it is
-// known that it has every entry that it let this node commit, in a log that ends in its own term: it wrote
-// an entry of that term before all else, and it has led for longer than that takes when it is seen twice.
+// remember keeps the memory until ctx ends. What followers acknowledge is known exactly. A leader has every
+// entry of its term that this node has: it writes an entry to its own disk before it sends it.
 func (n *Node) remember(ctx context.Context) {
 	tick := time.NewTicker(memoryInterval)
 	defer tick.Stop()
-	var seen leaderSeen
 	for {
 		select {
 		case <-ctx.Done():
-			n.rememberNow(&seen)
+			n.rememberNow()
 			return
 		case <-tick.C:
-			n.rememberNow(&seen)
+			n.rememberNow()
 		}
 	}
 }
 
-// leaderSeen is a leader and its term.
-type leaderSeen struct {
-	leader group.Member
-	term   uint64
-}
-
-func (n *Node) rememberNow(before *leaderSeen) {
+func (n *Node) rememberNow() {
 	g := n.group.Load()
 	members := g.Members()
 	for _, m := range members {
@@ -225,13 +219,12 @@ func (n *Node) rememberNow(before *leaderSeen) {
 			n.memory.note(m, g.Acknowledged(m))
 		}
 	}
-	s := g.Status()
+	term := g.Status().Term
+	last, err := g.Last()
 	leader, ok := g.Leader()
-	now := leaderSeen{leader, g.Status().Term}
-	if ok && leader.ID != n.cfg.ID && now == *before && s.Term == now.term {
-		n.memory.note(leader, group.Position{Term: s.Term, Index: s.CommitIndex})
+	if err == nil && ok && leader.ID != n.cfg.ID && last.Term == term && g.Status().Term == term {
+		n.memory.note(leader, last)
 	}
-	*before = now
 	if len(members) > 0 {
 		n.memory.keepOnly(members)
 	}

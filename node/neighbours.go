@@ -85,6 +85,18 @@ func (n *Node) watchNeighbours(ctx context.Context) {
 	}
 }
 
+// withRoom is the partition's WithRoom: a voter's node that says that its disk has room.
+func (n *Node) withRoom() (node string, ok bool) {
+	now := time.Now()
+	for _, m := range n.group.Load().Members() {
+		a := n.neighbours.of(m.ID, now)
+		if !m.Learner && a != nil && a.Instance == m.Instance && !a.DiskLow {
+			return m.ID, true
+		}
+	}
+	return "", false
+}
+
 // peerLevels is the partition's PeerLevels: the lowest feature level that the programs of all other
 // replicas know.
 func (n *Node) peerLevels() (lowest fsm.Level, all bool) {

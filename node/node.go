@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -38,7 +37,6 @@ type Node struct {
 	fatal    func(error)
 	source   clock.Source
 	claim    *storage.Claimed
-	blank    bool // the data directory was nobody's before
 	memory   *memory
 	listener *group.Listener
 	server   *rpc.Server
@@ -108,12 +106,7 @@ func (n *Node) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// identityFile is what a claim writes into a directory that is nobody's.
-const identityFile = "identity.json"
-
 func (n *Node) claimDir() (err error) {
-	_, statErr := os.Stat(filepath.Join(n.cfg.DataDir, identityFile))
-	n.blank = errors.Is(statErr, fs.ErrNotExist)
 	owner := storage.Identity{Cluster: n.cfg.ClusterID, Node: n.cfg.ID}
 	if n.claim, err = storage.Claim(n.cfg.DataDir, owner); err != nil {
 		return err
@@ -121,14 +114,6 @@ func (n *Node) claimDir() (err error) {
 	n.has.Store(n.claim.Has(n.cfg.Partition.ID))
 	n.memory, err = loadMemory(n.cfg.DataDir, n.cfg.Partition.ID)
 	return err
-}
-
-// disown undoes the claim of a directory that was nobody's and is the wrong one: nothing refers to it.
-func (n *Node) disown() error {
-	if !n.blank || n.has.Load() {
-		return nil
-	}
-	return os.Remove(filepath.Join(n.cfg.DataDir, identityFile))
 }
 
 // wait notes what the node waits for before it has a replica.
@@ -217,10 +202,7 @@ func (n *Node) Run(ctx context.Context) error {
 // takePart opens the replica and looks after it until ctx ends.
 func (n *Node) takePart(ctx context.Context) error {
 	if err := n.join(ctx); err != nil {
-		if errors.Is(err, errLost) {
-			err = errors.Join(err, n.disown())
-		}
-		return err
+		return errors.Join(err, n.claim.Disown())
 	}
 	var loops sync.WaitGroup
 	loops.Go(func() { n.keepMembers(ctx) })

@@ -22,8 +22,9 @@ const (
 // What it cannot find: when no other node answers in time, the start goes on, since it commits nothing
 // alone; the others may then have been the only ones to know better. Nor does it find a copy that is older
 // by no more than what the others had not yet noted when they were killed (memoryInterval), or when those
-// who answer are not those who know. Nor a false alarm: a replica that was killed after it had cut such a
-// suffix off and before the new entries were on its disk is taken for an older copy, and is to be replaced.
+// who answer are not those who know. And there is one false alarm: a replica that was killed after it had
+// cut such a suffix off and before the new entries were on its disk is taken for an older copy, and is to be
+// replaced.
 func (n *Node) mustBeNewest(ctx context.Context, last group.Position) error {
 	others := n.cfg.others()
 	if len(others) == 0 {
@@ -42,7 +43,8 @@ func (n *Node) mustBeNewest(ctx context.Context, last group.Position) error {
 				return err
 			}
 		}
-		enough := len(heard) > len(others)/2 && time.Since(began) >= newestGrace
+		// With this node itself, so that the others' entries reach a majority that has been heard.
+		enough := 2*(len(heard)+1) > len(others)+1 && time.Since(began) >= newestGrace
 		if len(heard) == len(others) || enough {
 			return nil
 		}

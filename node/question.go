@@ -1,7 +1,6 @@
 package node
 
 import (
-	"bytes"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -9,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/partition"
 	"github.com/quorate/quorate/partition/group"
 )
 
@@ -43,7 +43,6 @@ type answer struct {
 	Error    string `json:"error,omitempty"`
 	Node     string `json:"node"`
 	Instance string `json:"instance"` // of its data directory
-	Program  string `json:"program"`  // version
 	// Nodes are the configured ones, in the order in which they are written.
 	Nodes []string `json:"nodes"`
 	Level uint32   `json:"level"` // the highest feature level that its program knows
@@ -53,16 +52,17 @@ type answer struct {
 	// Acknowledged is how far the asker's instance is known to have had the group's log on its disk.
 	Acknowledged positionAnswer `json:"acknowledged"`
 	DiskLow      bool           `json:"disk_low"`
-	// Known and Digest answer askDigest.
-	Known  bool   `json:"known,omitempty"`
-	Digest string `json:"digest,omitempty"`
+	// Known, Digest and Applied answer askDigest: Applied is the log index up to which the replica has
+	// applied the log.
+	Known   bool   `json:"known,omitempty"`
+	Digest  string `json:"digest,omitempty"`
+	Applied uint64 `json:"applied,omitempty"`
 }
 
 // replicaAnswer is how a replica stands.
 type replicaAnswer struct {
-	Term    uint64 `json:"term"`
-	Last    uint64 `json:"last"` // index of the last entry in its log
-	Applied uint64 `json:"applied"`
+	Term uint64 `json:"term"`
+	Last uint64 `json:"last"` // index of the last entry in its log
 	// Leads says that it leads and may decide. Born says that the partition has been made.
 	Leads bool `json:"leads"`
 	Born  bool `json:"born"`
@@ -102,21 +102,20 @@ func (a *answer) waits() bool {
 	return !listed || m.Instance != a.Instance
 }
 
-// decodeStrict reads one JSON value of this version, and nothing else.
-func decodeStrict(data []byte, into any) error {
+// decodeVersion reads one JSON value of the given version. A field that this program does not know is
+// passed over: a newer program may say more in the same version, never something else.
+func decodeVersion(data []byte, version int, into any) error {
 	var v struct {
 		Version int `json:"version"`
 	}
 	if err := json.Unmarshal(data, &v); err != nil {
 		return err
 	}
-	if v.Version != questionVersion {
-		return fmt.Errorf("it is of version %d, this program speaks %d: run versions that fit together",
-			v.Version, questionVersion)
+	if v.Version != version {
+		return fmt.Errorf("it is of version %d, this program knows %d: run versions that fit together",
+			v.Version, version)
 	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	return d.Decode(into) // nothing follows: Unmarshal has seen that
+	return json.Unmarshal(data, into)
 }
 
 // ask asks another node.
@@ -131,7 +130,7 @@ func (n *Node) ask(ctx context.Context, peer Peer, q question) (*answer, error) 
 		return nil, err
 	}
 	a := &answer{}
-	if err := decodeStrict(body, a); err != nil {
+	if err := decodeVersion(body, questionVersion, a); err != nil {
 		return nil, fmt.Errorf("the answer of node %s: %w", peer.ID, err)
 	}
 	if a.Error != "" {
@@ -156,11 +155,11 @@ func (n *Node) answer(from string, body []byte) []byte {
 
 func (n *Node) reply(from string, body []byte) answer {
 	var q question
-	if err := decodeStrict(body, &q); err != nil {
+	if err := decodeVersion(body, questionVersion, &q); err != nil {
 		return answer{Error: fmt.Sprintf("the question: %v", err)}
 	}
 	a := answer{
-		Node: n.cfg.ID, Instance: n.claim.Instance(), Program: n.version, Level: uint32(fsm.MaxLevel),
+		Node: n.cfg.ID, Instance: n.claim.Instance(), Level: uint32(fsm.MaxLevel),
 		Nodes: n.cfg.ids(), DiskLow: n.diskLow.Load(),
 	}
 	switch {
@@ -192,7 +191,7 @@ func (n *Node) reply(from string, body []byte) answer {
 func (n *Node) standing(g *group.RaftGroup) *replicaAnswer {
 	s := g.Status()
 	r := &replicaAnswer{
-		Term: s.Term, Last: s.LastIndex, Applied: s.AppliedIndex, Leads: g.Leadership().Ready, Members: []memberAnswer{},
+		Term: s.Term, Last: s.LastIndex, Leads: g.Leadership().Ready, Members: []memberAnswer{},
 	}
 	for _, m := range g.Members() {
 		r.Members = append(r.Members, memberAnswer{m.ID, m.Instance, m.Learner})
@@ -216,10 +215,10 @@ func (n *Node) replyDigest(a *answer, q *question) error {
 	if p == nil {
 		return errors.New("the replica is not open yet")
 	}
-	own, known := p.Suspect(q.Index, other)
-	a.Known = known
-	if known {
-		a.Digest = hex.EncodeToString(own[:])
+	o := p.Suspect(q.Index, other)
+	a.Known, a.Applied = o.Known, o.Index
+	if o.Known {
+		a.Digest = hex.EncodeToString(o.Digest[:])
 	}
 	return nil
 }
@@ -235,17 +234,20 @@ func digestOf(text string) (digest [16]byte, err error) {
 // consult asks another replica for its digest. It is the partition's Consult.
 func (n *Node) consult(
 	ctx context.Context, m group.Member, index uint64, own [16]byte,
-) (digest [16]byte, known bool, err error) {
+) (o partition.Opinion, err error) {
 	peer, ok := n.cfg.peer(m.ID)
 	if !ok {
-		return digest, false, fmt.Errorf("node %s is not configured: add it to nodes", m.ID)
+		return o, fmt.Errorf("node %s is not configured: add it to nodes", m.ID)
 	}
 	a, err := n.ask(ctx, peer, question{
 		Kind: askDigest, To: m.Instance, Index: index, Digest: hex.EncodeToString(own[:]),
 	})
-	if err != nil || !a.Known {
-		return digest, false, err
+	if err != nil {
+		return o, err
 	}
-	digest, err = digestOf(a.Digest)
-	return digest, err == nil, err
+	o.Index, o.Known = a.Applied, a.Known
+	if a.Known {
+		o.Digest, err = digestOf(a.Digest)
+	}
+	return o, err
 }

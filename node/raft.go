@@ -55,7 +55,8 @@ func (n *Node) openPartition(ctx context.Context, first []group.Member, formed b
 	p, err := partition.Open(partition.Config{
 		ID: n.cfg.Partition.ID, NodeID: n.cfg.ID, Birth: n.birth, Source: n.source,
 		MaxDriftPPM: n.cfg.Clock.MaxDriftPPM, TrustWall: clock.TrustWall(n.cfg.Clock.TrustWall),
-		Ahead: n.ahead, Consult: n.consult, PeerLevels: n.peerLevels, Fatal: n.fatal,
+		Ahead: n.ahead, Consult: n.consult, PeerLevels: n.peerLevels, WithRoom: n.withRoom,
+		Fatal:   n.fatal,
 		Metrics: n.server.Registry(), Logger: n.logger,
 		Open: func(a group.Applier) (group.Group, error) { return n.openGroup(ctx, a, first, formed) },
 	})

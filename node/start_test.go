@@ -84,16 +84,17 @@ func mustConsult(t *testing.T, n *Node) {
 	s := n.partition.Load().Status()
 	self := group.Member{ID: "n0", Instance: n.claim.Instance()}
 	for _, digest := range [][16]byte{s.Digest, {1}} { // also when the asker has another
-		got, known, err := asker.consult(t.Context(), self, s.AppliedIndex, digest)
-		if err != nil || !known || got != s.Digest {
-			t.Errorf("the digest at %d is %x %v %v, want %x", s.AppliedIndex, got, known, err, s.Digest)
+		o, err := asker.consult(t.Context(), self, s.AppliedIndex, digest)
+		if err != nil || !o.Known || o.Digest != s.Digest {
+			t.Errorf("the digest at %d is %+v, %v, want %x", s.AppliedIndex, o, err, s.Digest)
 		}
 	}
-	if _, known, err := asker.consult(t.Context(), self, s.AppliedIndex+1000, s.Digest); known || err != nil {
-		t.Errorf("a digest to come: %v %v", known, err)
+	o, err := asker.consult(t.Context(), self, s.AppliedIndex+1000, s.Digest)
+	if o.Known || o.Index < s.AppliedIndex || err != nil {
+		t.Errorf("a digest to come: %+v %v", o, err)
 	}
 	for _, m := range []group.Member{{ID: "n0", Instance: "another"}, {ID: "n7", Instance: self.Instance}} {
-		if _, _, err := asker.consult(t.Context(), m, s.AppliedIndex, s.Digest); err == nil {
+		if _, err := asker.consult(t.Context(), m, s.AppliedIndex, s.Digest); err == nil {
 			t.Errorf("%+v answers", m)
 		}
 	}

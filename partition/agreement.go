@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,26 +26,39 @@ const (
 	askAgainAfter = 500 * time.Millisecond
 )
 
-// Consult asks another replica for the digest of its state at a log index, and tells it the asker's.
-// known is false when it does not have it, or not any more.
-type Consult func(ctx context.Context, m group.Member, index uint64, own [16]byte,
-) (digest [16]byte, known bool, err error)
+// Consult asks another replica for its opinion of a log index, and tells it the asker's digest there.
+type Consult func(ctx context.Context, m group.Member, index uint64, own [16]byte) (Opinion, error)
+
+// Opinion is what a replica knows of the state at a log index.
+type Opinion struct {
+	Digest [16]byte
+	Known  bool   // else Digest means nothing: the index is to come, or too long ago
+	Index  uint64 // up to which it has applied the log
+}
 
 // agreement follows the comparison with the other replicas.
 type agreement struct {
-	suspects  chan uint64 // an index at which a digest differed; holds one
-	suspended atomic.Bool // an inquiry is on
-	diverged  atomic.Pointer[string]
+	diverged atomic.Pointer[string]
+	wake     chan struct{} // holds a signal while suspected may be set
+
+	mu        sync.Mutex // guards suspected
+	suspected uint64     // the log index of the inquiry that is on or to come; 0 none
 }
 
 // Suspect begins an inquiry when another replica's digest at a log index is known to differ from this
 // one's, and tells this one's.
-func (p *Partition) Suspect(index uint64, other [16]byte) (own [16]byte, known bool) {
-	own, known = p.replica.DigestAt(index)
-	if known && own != other {
+func (p *Partition) Suspect(index uint64, other [16]byte) Opinion {
+	o := p.opinion(index)
+	if o.Known && o.Digest != other {
 		p.suspect(index)
 	}
-	return own, known
+	return o
+}
+
+func (p *Partition) opinion(index uint64) (o Opinion) {
+	o.Digest, o.Known = p.replica.DigestAt(index)
+	p.replica.view(func(_ *fsm.Machine, applied uint64) { o.Index = applied })
+	return o
 }
 
 // suspect stops the answers and has the inquiry begin.
@@ -52,10 +66,28 @@ func (p *Partition) suspect(index uint64) {
 	if !guard.On(guard.Agreement) {
 		return
 	}
-	p.agreement.suspended.Store(true)
+	p.agreement.mu.Lock()
+	p.agreement.suspected = max(p.agreement.suspected, index)
+	p.agreement.mu.Unlock()
 	select {
-	case p.agreement.suspects <- index:
-	default: // one is on
+	case p.agreement.wake <- struct{}{}:
+	default: // it is there
+	}
+}
+
+// suspected is the log index about which there is a doubt; 0 without one.
+func (p *Partition) suspected() uint64 {
+	p.agreement.mu.Lock()
+	defer p.agreement.mu.Unlock()
+	return p.agreement.suspected
+}
+
+// trusted ends the doubt about an index, unless a later one has come up meanwhile.
+func (p *Partition) trusted(index uint64) {
+	p.agreement.mu.Lock()
+	defer p.agreement.mu.Unlock()
+	if p.agreement.suspected == index {
+		p.agreement.suspected = 0
 	}
 }
 
@@ -64,7 +96,7 @@ func (p *Partition) halted() error {
 	if why := p.agreement.diverged.Load(); why != nil {
 		return errors.New(*why)
 	}
-	if p.agreement.suspended.Load() {
+	if p.suspected() != 0 {
 		return errors.New("replicas disagree about the state, and it is being found out which is wrong")
 	}
 	return nil
@@ -76,7 +108,9 @@ func (p *Partition) inquireWhenSuspected(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case index := <-p.agreement.suspects:
+		case <-p.agreement.wake:
+		}
+		for index := p.suspected(); index != 0; index = p.suspected() {
 			p.metrics.disagreements.Inc()
 			p.cfg.Logger.Error("replicas disagree about the state: asking all", "partition", p.cfg.ID, "index", index)
 			verdict := p.inquire(ctx, index)
@@ -84,7 +118,7 @@ func (p *Partition) inquireWhenSuspected(ctx context.Context) {
 			case undecided:
 				return // ctx ended
 			case confirmed:
-				p.agreement.suspended.Store(false)
+				p.trusted(index)
 				p.cfg.Logger.Warn("a majority has this replica's state", "partition", p.cfg.ID, "index", index)
 			default:
 				p.diverge(fmt.Sprintf("the state at log index %d is not that of a majority of replicas (%s)", index, verdict))
@@ -109,16 +143,16 @@ const (
 // difference lives.
 func (p *Partition) inquire(ctx context.Context, index uint64) verdict {
 	for {
-		own, known := p.replica.DigestAt(index)
-		if known {
-			v, forgotten := p.ask(ctx, index, own)
-			if v != undecided || ctx.Err() != nil {
+		own := p.opinion(index)
+		forgotten := !own.Known
+		if own.Known {
+			var v verdict
+			if v, forgotten = p.ask(ctx, index, own); v != undecided || ctx.Err() != nil {
 				return v
 			}
-			known = !forgotten
 		}
-		if !known {
-			p.replica.view(func(_ *fsm.Machine, applied uint64) { index = applied })
+		if forgotten {
+			index = own.Index
 		}
 		select {
 		case <-ctx.Done():
@@ -128,14 +162,14 @@ func (p *Partition) inquire(ctx context.Context, index uint64) verdict {
 	}
 }
 
-// ask asks all other replicas once. forgotten says that one does not have the digest.
-func (p *Partition) ask(ctx context.Context, index uint64, own [16]byte) (_ verdict, forgotten bool) {
+// ask asks all other replicas once. forgotten says that one does not have the digest any more.
+func (p *Partition) ask(ctx context.Context, index uint64, own Opinion) (_ verdict, forgotten bool) {
 	ctx, cancel := context.WithTimeout(ctx, consultTimeout)
 	defer cancel()
 	type answer struct {
-		voter, known bool
-		digest       [16]byte
-		err          error
+		Opinion
+		voter bool
+		err   error
 	}
 	members := p.group.Members()
 	answers := make(chan answer, len(members))
@@ -143,9 +177,9 @@ func (p *Partition) ask(ctx context.Context, index uint64, own [16]byte) (_ verd
 		go func() {
 			a := answer{voter: !m.Learner}
 			if m.ID == p.cfg.NodeID {
-				a.digest, a.known = own, true
+				a.Opinion = own
 			} else {
-				a.digest, a.known, a.err = p.cfg.Consult(ctx, m, index, own)
+				a.Opinion, a.err = p.cfg.Consult(ctx, m, index, own.Digest)
 			}
 			answers <- a
 		}()
@@ -158,14 +192,14 @@ func (p *Partition) ask(ctx context.Context, index uint64, own [16]byte) (_ verd
 			// It takes no part in majorities; a learner that differs asks for itself.
 		case a.err != nil:
 			voters, silent = voters+1, silent+1
-		case !a.known:
-			voters, silent, forgotten = voters+1, silent+1, true
+		case !a.Known:
+			voters, silent, forgotten = voters+1, silent+1, forgotten || a.Index >= index
 		default:
 			voters++
-			votes[a.digest]++
+			votes[a.Digest]++
 		}
 	}
-	return judge(own, votes, voters, silent), forgotten
+	return judge(own.Digest, votes, voters, silent), forgotten
 }
 
 // judge counts votes: how many voters have which digest, and how many are silent.

@@ -31,6 +31,15 @@ func (c *cluster) awaitBirth() {
 	}
 }
 
+// mustGoOn waits until a new check is decided by whoever leads.
+func (c *cluster) mustGoOn(what string) {
+	c.t.Helper()
+	eventually(c.t, what, func() bool {
+		a, err := c.leader().partition().Check(c.t.Context(), convert(what, fmt.Sprint(time.Now().UnixNano())))
+		return err == nil && a.Reason != fsm.ReasonUnspecified
+	})
+}
+
 // decideUntil asks for decisions until f holds, through whoever leads.
 func (c *cluster) decideUntil(what string, f func() bool) {
 	c.t.Helper()
@@ -110,5 +119,21 @@ func TestJudge(t *testing.T) {
 		if got := judge(tc.own, tc.votes, tc.voters, tc.silent); got != tc.want {
 			t.Errorf("%+v: %q", tc, got)
 		}
+	}
+}
+
+// A doubt that comes up while another is being resolved stays until it has been resolved itself.
+func TestSecondDoubt(t *testing.T) {
+	p := &Partition{agreement: agreement{wake: make(chan struct{}, 1)}}
+	p.suspect(5)
+	index := p.suspected()
+	p.suspect(9)
+	p.trusted(index)
+	if p.halted() == nil || p.suspected() != 9 {
+		t.Errorf("suspected %d, halted %v", p.suspected(), p.halted())
+	}
+	p.trusted(9)
+	if p.halted() != nil {
+		t.Error("it stays halted")
 	}
 }

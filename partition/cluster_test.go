@@ -196,7 +196,7 @@ func (c *cluster) open(m *machine) error {
 			defer m.mu.Unlock()
 			m.ahead = append(m.ahead, a)
 		},
-		Consult: c.consult(m), PeerLevels: c.peerLevels(m), Level: m.level,
+		Consult: c.consult(m), PeerLevels: c.peerLevels(m), level: m.level, WithRoom: c.withRoom(m),
 		Fatal:   func(err error) { m.fatal <- err },
 		Metrics: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler), tickInterval: c.tick,
 	})
@@ -211,14 +211,13 @@ func (c *cluster) open(m *machine) error {
 
 // consult asks the other process directly; one that is down does not answer.
 func (c *cluster) consult(from *machine) Consult {
-	return func(_ context.Context, m group.Member, index uint64, own [16]byte) ([16]byte, bool, error) {
+	return func(_ context.Context, m group.Member, index uint64, own [16]byte) (Opinion, error) {
 		for _, other := range c.machines {
 			if p := other.partition(); other.id == m.ID && other != from && p != nil {
-				digest, known := p.Suspect(index, own)
-				return digest, known, nil
+				return p.Suspect(index, own), nil
 			}
 		}
-		return [16]byte{}, false, group.ErrNoAnswer
+		return Opinion{}, group.ErrNoAnswer
 	}
 }
 
@@ -235,9 +234,21 @@ func (c *cluster) peerLevels(from *machine) func() (fsm.Level, bool) {
 				all = false
 				continue
 			}
-			lowest = min(lowest, p.cfg.Level)
+			lowest = min(lowest, p.cfg.level)
 		}
 		return lowest, all
+	}
+}
+
+// withRoom is a process that runs and whose disk is not low.
+func (c *cluster) withRoom(from *machine) func() (string, bool) {
+	return func() (string, bool) {
+		for _, m := range c.up() {
+			if m != from && !m.partition().Status().DiskLow {
+				return m.id, true
+			}
+		}
+		return "", false
 	}
 }
 

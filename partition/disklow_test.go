@@ -16,7 +16,7 @@ func TestDiskLow(t *testing.T) {
 	low := c.leader()
 	low.partition().SetDiskLow(true)
 	eventually(t, "another leads", func() bool { return c.leader() != low })
-	c.decideUntil("it decides", func() bool { return true })
+	c.mustGoOn("it decides")
 
 	for _, m := range c.machines {
 		m.partition().SetDiskLow(true)

@@ -218,6 +218,7 @@ func scripted(t *testing.T, f func(t *testing.T, p *Partition, s *script, c *clo
 				return s, nil
 			},
 			Ahead:      func(a Ahead) { t.Errorf("unexpected: %+v", a) },
+			WithRoom:   func() (string, bool) { return "", false },
 			PeerLevels: func() (fsm.Level, bool) { return 0, false },
 			Fatal:      func(err error) { t.Errorf("unexpected: %v", err) },
 			Metrics:    prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),

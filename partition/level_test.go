@@ -23,7 +23,7 @@ func TestRollingUpgrade(t *testing.T) {
 		}
 		c.mustClose(m)
 		m.level = next
-		c.decideUntil("the others go on", func() bool { return true })
+		c.mustGoOn("the others go on")
 		c.mustOpen(m)
 		c.leader()
 	}

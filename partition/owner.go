@@ -23,6 +23,8 @@ const (
 	// stalledAfter is how long an entry may be on its way before those who give up waiting behind it
 	// are told that there is no quorum.
 	stalledAfter = 500 * time.Millisecond
+	// handOverEvery bounds how often leadership is handed over because the disk is low.
+	handOverEvery = 5 * time.Second
 )
 
 // owner decides on behalf of the partition while this node leads it: it commits whatever queued while
@@ -53,6 +55,7 @@ type owner struct {
 	handedOver time.Time // when it last did so because the disk is low
 	level      fsm.Level // the highest that this program knows
 	peerLevels func() (lowest fsm.Level, all bool)
+	withRoom   func() (node string, ok bool)
 }
 
 // run serves until ctx ends, and then answers everything that still waits.
@@ -74,7 +77,7 @@ func (o *owner) run(ctx context.Context) {
 			o.roles.announce()
 		case <-tick.C:
 			if ready {
-				o.raise()
+				o.raise(ctx)
 				o.makeWay()
 			}
 			if ready && o.wantsTick() {
@@ -157,37 +160,49 @@ func (o *owner) wantsTick() bool {
 }
 
 // raise puts the feature level up by one when every replica's program knows the next.
-func (o *owner) raise() {
+func (o *owner) raise(ctx context.Context) {
 	var now fsm.Level
 	o.replica.view(func(m *fsm.Machine, _ uint64) { now = m.Level() })
-	if now >= o.level || len(o.slots) > 0 {
+	if now >= o.level {
 		return
 	}
 	if lowest, all := o.peerLevels(); !all || lowest <= now {
 		return
 	}
-	p, err := o.send(&fsm.Entry{Kind: fsm.KindRaise, Level: now + 1})
-	if err != nil {
+	select {
+	case o.slots <- struct{}{}:
+	case <-ctx.Done():
 		return
 	}
-	<-p.Done()
-	_, err = p.Result()
-	o.logger.Info("the feature level was raised", "level", now+1, "error", err)
+	p, err := o.send(&fsm.Entry{Kind: fsm.KindRaise, Level: now + 1})
+	if err != nil {
+		<-o.slots
+		return
+	}
+	o.waiters.Go(func() {
+		<-p.Done()
+		<-o.slots
+		if _, err := p.Result(); err != nil {
+			o.logger.Warn("the feature level was not raised yet", "level", now+1, "error", err)
+			return
+		}
+		o.logger.Info("the feature level was raised", "level", now+1)
+	})
 }
 
-// handOverEvery bounds how often leadership is handed over because the disk is low: the next leader's may
-// be, too, and then it goes round.
-const handOverEvery = 5 * time.Second
-
-// makeWay hands leadership over while the disk is low.
+// makeWay hands leadership over while the disk is low and another node's is not.
 func (o *owner) makeWay() {
 	if !o.diskLow() || !o.handedOver.IsZero() && time.Since(o.handedOver) < handOverEvery {
 		return
 	}
+	node, ok := o.withRoom()
+	if !ok {
+		return
+	}
 	o.handedOver = time.Now()
-	o.logger.Warn("the disk has too little room left: handing leadership over")
+	o.logger.Warn("the disk has too little room left: handing leadership over", "to", node)
 	o.waiters.Go(func() {
-		if err := o.group.Transfer(""); err != nil && !errors.Is(err, group.ErrNotLeader) {
+		if err := o.group.Transfer(node); err != nil && !errors.Is(err, group.ErrNotLeader) {
 			o.logger.Warn("leadership was not handed over", "error", err)
 		}
 	})

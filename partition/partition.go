@@ -32,6 +32,8 @@ type Config struct {
 	Ahead func(Ahead)
 	// Consult asks another replica, when states differ.
 	Consult Consult
+	// WithRoom names a node of another voter whose disk has room; ok is false when there is none.
+	WithRoom func() (node string, ok bool)
 	// PeerLevels is the lowest feature level that the programs of all other replicas know; all is false
 	// while one of them is unknown.
 	PeerLevels func() (lowest fsm.Level, all bool)
@@ -40,8 +42,7 @@ type Config struct {
 	Metrics prometheus.Registerer
 	Logger  *slog.Logger
 
-	// Level is the highest feature level that this program knows; 0 means fsm.MaxLevel.
-	Level        fsm.Level
+	level        fsm.Level     // the highest that this program knows; 0 means fsm.MaxLevel
 	tickInterval time.Duration // 0 means the constant
 }
 
@@ -74,8 +75,8 @@ type Partition struct {
 
 // Open opens the replica and begins to serve.
 func Open(cfg Config) (*Partition, error) {
-	if cfg.Level == 0 {
-		cfg.Level = fsm.MaxLevel
+	if cfg.level == 0 {
+		cfg.level = fsm.MaxLevel
 	}
 	timeline, err := clock.NewTimeline(cfg.Source, cfg.MaxDriftPPM, cfg.TrustWall)
 	if err != nil {
@@ -85,9 +86,9 @@ func Open(cfg Config) (*Partition, error) {
 		cfg: cfg, timeline: timeline, pace: clock.NewPace(cfg.Source, cfg.MaxDriftPPM),
 		opened: make(chan struct{}), done: make(chan struct{}), started: time.Now(),
 	}
-	p.agreement.suspects = make(chan uint64, 1)
+	p.agreement.wake = make(chan struct{}, 1)
 	p.replica = newReplica(replicaConfig{
-		timeline: timeline, level: cfg.Level, observe: p.observe, restored: p.pace.Reset, differs: p.suspect,
+		timeline: timeline, level: cfg.level, observe: p.observe, restored: p.pace.Reset, differs: p.suspect,
 		fatal: func(err error) { cfg.Fatal(fmt.Errorf("partition %s: %w", cfg.ID, err)) },
 	})
 	if p.group, err = cfg.Open(p.replica); err != nil {
@@ -97,7 +98,8 @@ func Open(cfg Config) (*Partition, error) {
 		group: p.group, replica: p.replica, timeline: timeline, queue: newQueue(),
 		birth: cfg.Birth, logger: cfg.Logger.With("partition", cfg.ID),
 		slots: make(chan struct{}, maxInFlight), started: time.Now(), roles: newRoles(),
-		halted: p.halted, diskLow: p.diskLow.Load, level: cfg.Level, peerLevels: cfg.PeerLevels,
+		halted: p.halted, diskLow: p.diskLow.Load, level: cfg.level, peerLevels: cfg.PeerLevels,
+		withRoom: cfg.WithRoom,
 	}
 	if p.owner.interval = cfg.tickInterval; p.owner.interval == 0 {
 		p.owner.interval = tickInterval

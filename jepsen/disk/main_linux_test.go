@@ -23,6 +23,7 @@ const inside = "QUORATE_DISK_INSIDE"
 func TestMain(m *testing.M) {
 	if os.Getenv(inside) != "" || os.Geteuid() != 0 {
 		m.Run()
+		removeBuild()
 		return
 	}
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
@@ -39,6 +40,7 @@ func TestMain(m *testing.M) {
 		os.Exit(max(1, exit.ExitCode())) //nolint:forbidigo // the only way to pass the inner run's status on
 	case err != nil: // no namespaces for this root: the tests say why they are skipped
 		m.Run()
+		removeBuild()
 	}
 }
 
@@ -65,6 +67,19 @@ func needDisks(t *testing.T) {
 	}
 }
 
+// builtIn is the directory of the program that binary has built; empty when it has built none.
+var builtIn string
+
+// removeBuild removes what binary has built, once no test runs any more.
+func removeBuild() {
+	if builtIn == "" {
+		return
+	}
+	if err := os.RemoveAll(builtIn); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+}
+
 // binary is the program under test.
 var binary = sync.OnceValues(func() (string, error) {
 	if b := os.Getenv("QUORATE_BINARY"); b != "" {
@@ -77,6 +92,7 @@ var binary = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	builtIn = dir
 	return Build(dir)
 })
 

@@ -50,7 +50,7 @@ func (b *book) rewind(p *process, index uint64) *raft.AppendEntriesRequest {
 	defer b.mu.Unlock()
 	s := p.group.Status()
 	r := &raft.AppendEntriesRequest{
-		RPCHeader: p.header(), Term: s.Term, Leader: []byte(p.self.Addr), LeaderCommitIndex: s.CommitIndex,
+		RPCHeader: p.header(), Term: s.Term, LeaderCommitIndex: s.CommitIndex,
 	}
 	prev := b.sent[index-8]
 	if prev == nil {

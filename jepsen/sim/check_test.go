@@ -23,7 +23,7 @@ func admissionsAt(costs []int64, offsets ...time.Duration) *history {
 	h, begin := newHistory(), time.Unix(1_000_000, 0)
 	for i, o := range offsets {
 		h.admissions = append(h.admissions, admission{
-			principal: "p", id: string(rune('a' + i)), cost: costs[i%len(costs)], index: uint64(i + 1), at: begin.Add(o),
+			principal: "p", cost: costs[i%len(costs)], index: uint64(i + 1), at: begin.Add(o),
 		})
 	}
 	return h

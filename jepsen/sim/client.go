@@ -114,9 +114,7 @@ func (k *client) ask(n *node, check fsm.Check) bool {
 	if k.rng.IntN(30) == 0 {
 		return false // the answer is lost on its way
 	}
-	k.c.history.told(result{
-		id: check.DecisionID, reason: a.Reason, recorded: a.Recorded, replayed: a.Replayed, node: n.id, at: time.Now(),
-	})
+	k.c.history.told(result{id: check.DecisionID, reason: a.Reason, recorded: a.Recorded, node: n.id})
 	return true
 }
 

@@ -342,10 +342,3 @@ func (h *handle) Sync() error {
 }
 
 func (h *handle) Close() error { return nil }
-
-// image is a snapshot.
-type image struct {
-	meta raft.SnapshotMeta
-	data []byte
-	sum  uint32
-}

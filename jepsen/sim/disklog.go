@@ -105,7 +105,7 @@ func (l *walLog) find() error {
 	for i := first; i <= last && i > 0; i++ {
 		var e raft.Log
 		if err := l.WAL.GetLog(i, &e); err != nil {
-			return nil // who opens the log will find it, too
+			return nil //nolint:nilerr // who opens the log will find it, too
 		}
 		l.s.mu.Lock()
 		l.s.holds[i] = e.Term

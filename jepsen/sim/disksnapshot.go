@@ -17,6 +17,13 @@ const retained = 2
 
 var errSum = errors.New("checksum mismatch")
 
+// image is a snapshot.
+type image struct {
+	meta raft.SnapshotMeta
+	data []byte
+	sum  uint32
+}
+
 // CheckSnapshots reads all snapshots whole.
 func (s *session) CheckSnapshots() (*raft.SnapshotMeta, error) {
 	s.life.breathe()

@@ -24,7 +24,7 @@ var caughtBy = map[guard.Guard]profile{
 }
 
 // elsewhere are guards of the product's files, which the simulated disk takes the place of.
-var elsewhere = map[guard.Guard]string{"synced-write": "jepsen/disk"}
+var elsewhere = map[guard.Guard]string{guard.SyncedWrite: "jepsen/disk"}
 
 // Without any one of its guards the cluster breaks an invariant, so the simulation sees what each is for.
 func TestGuards(t *testing.T) {
@@ -48,15 +48,14 @@ func TestGuards(t *testing.T) {
 			table = append(table, fmt.Sprintf("%-20s %-22s seed %-4d %s: %.90s", g, f.name, r.seed,
 				r.violations[0].invariant, r.violations[0].text))
 			if only != "" {
-				fmt.Println(r.notes)
+				t.Log("what happened:\n" + r.notes)
 			}
-		}
-		if !caught {
+		} else {
 			table = append(table, fmt.Sprintf("%-20s %-22s not caught in %d seeds", g, f.name, mostSeeds))
 			t.Errorf("guard %s was switched off, and nothing broke in %d seeds", g, mostSeeds)
 		}
 	}
-	fmt.Println(strings.Join(table, "\n"))
+	t.Log("caught by:\n" + strings.Join(table, "\n"))
 }
 
 // firstCaught runs seeds without a guard until an invariant breaks.

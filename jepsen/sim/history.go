@@ -42,7 +42,6 @@ func (v violation) String() string { return string(v.invariant) + ": " + v.text 
 // admission is a committed allow.
 type admission struct {
 	principal string
-	id        string
 	cost      int64
 	index     uint64
 	at        time.Time // when its entry was proposed, in true time
@@ -53,9 +52,7 @@ type result struct {
 	id       string
 	reason   fsm.Reason
 	recorded bool
-	replayed bool
 	node     string
-	at       time.Time
 }
 
 // applied is what an entry did on the first replica that applied it.
@@ -91,7 +88,10 @@ func newHistory() *history {
 	}
 }
 
-// violate notes a violation; the first few of a run are kept.
+// mostViolations is how many violations of a run are kept: the first.
+const mostViolations = 20
+
+// violate notes a violation.
 func (h *history) violate(i invariant, format string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -100,7 +100,7 @@ func (h *history) violate(i invariant, format string, args ...any) {
 
 // violateLocked needs mu.
 func (h *history) violateLocked(i invariant, format string, args ...any) {
-	if len(h.found) < 20 {
+	if len(h.found) < mostViolations {
 		h.found = append(h.found, violation{i, fmt.Sprintf(format, args...)})
 	}
 }
@@ -176,7 +176,7 @@ func (h *history) admit(index uint64, data []byte, answers *fsm.Answers) {
 		}
 		h.allowed[c.DecisionID] = index
 		h.admissions = append(h.admissions, admission{
-			principal: c.Principal, id: c.DecisionID, cost: c.Cost, index: index, at: at,
+			principal: c.Principal, cost: c.Cost, index: index, at: at,
 		})
 	}
 }

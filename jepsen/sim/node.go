@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hashicorp/raft"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorate/quorate/clock"
@@ -154,6 +153,7 @@ func (p *process) open(bootstrap []group.Member) {
 		},
 		Ahead:      func(partition.Ahead) {},
 		Consult:    p.consult,
+		WithRoom:   func() (string, bool) { return "", false },
 		PeerLevels: func() (fsm.Level, bool) { return 0, false },
 		Fatal:      p.die,
 		Metrics:    prometheus.NewRegistry(), Logger: n.c.logger(n.id),
@@ -200,19 +200,18 @@ func (p *process) die(err error) {
 
 // consult asks another replica for a digest, over the simulated network.
 func (p *process) consult(ctx context.Context, m group.Member, index uint64, own [16]byte,
-) (digest [16]byte, known bool, err error) {
+) (partition.Opinion, error) {
 	select {
 	case <-time.After(2 * time.Millisecond):
 	case <-ctx.Done():
-		return digest, false, ctx.Err()
+		return partition.Opinion{}, ctx.Err()
 	}
 	other := p.n.c.byID(m.ID)
 	q := other.now()
 	if q == nil || m.Instance != q.self.Instance || !p.n.c.net.reaches(p.n.id, m.ID) {
-		return digest, false, errRefused
+		return partition.Opinion{}, errRefused
 	}
-	digest, known = q.partition.Suspect(index, own)
-	return digest, known, nil
+	return q.partition.Suspect(index, own), nil
 }
 
 // check asks this node. An answer that a dead process gave is no answer.
@@ -304,10 +303,13 @@ func (w *watched) Condemn(reason string) error {
 // ended is a proposal of a dead process.
 type ended struct{}
 
-var closedChannel = func() chan struct{} { c := make(chan struct{}); close(c); return c }
+func (ended) Done() <-chan struct{} {
+	done := make(chan struct{}) // of the bubble at hand: a shared one would belong to another
+	close(done)
+	return done
+}
 
-func (ended) Done() <-chan struct{} { return closedChannel() }
-func (ended) Result() (any, error)  { return nil, group.ErrNotLeader }
+func (ended) Result() (any, error) { return nil, group.ErrNotLeader }
 
 // applier notes what is applied.
 type applier struct {
@@ -361,8 +363,6 @@ func (c *cluster) groupConfig(p *process, a group.Applier, first bool, bootstrap
 		Fatal: p.die, Logger: c.logger(p.n.id),
 	}
 }
-
-var _ raft.Transport = (*transport)(nil)
 
 func (c *cluster) logger(id string) *slog.Logger {
 	if !c.verbose {

@@ -78,7 +78,7 @@ type Proposal interface {
 
 // Applier is the state machine behind a group. The group calls it from one goroutine at a time.
 type Applier interface {
-	// Apply applies a committed entry. It must not fail: an entry that it cannot understand panics. live
+	// Apply applies a committed entry. It must not fail: what cannot go on past an entry ends the process. live
 	// says that the entry is the last that the leader is known to have committed, so that it is applied
 	// about when it was committed, and not replayed later.
 	Apply(index, term uint64, data []byte, live bool) any

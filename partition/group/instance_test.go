@@ -97,7 +97,9 @@ func TestCondemn(t *testing.T) {
 
 // Positions are ordered as Raft orders logs: a later term wins whatever the length.
 func TestPosition(t *testing.T) {
-	ordered := []Position{{}, {1, 1}, {1, 9}, {2, 3}, {2, 4}}
+	ordered := []Position{
+		{}, {Term: 1, Index: 1}, {Term: 1, Index: 9}, {Term: 2, Index: 3}, {Term: 2, Index: 4},
+	}
 	for i, p := range ordered {
 		for j, o := range ordered {
 			if p.Before(o) != (i < j) {

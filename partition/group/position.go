@@ -4,18 +4,12 @@ import (
 	"sync"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/quorate/quorate/partition/storage"
 )
 
-// Position is a place in a log: an entry's index and the term in which it was proposed.
-type Position struct {
-	Term, Index uint64
-}
-
-// Before reports whether a log that ends at p lacks something that one which ends at o has: Raft's order
-// of logs (Ongaro and Ousterhout, section 5.4.1).
-func (p Position) Before(o Position) bool {
-	return p.Term < o.Term || p.Term == o.Term && p.Index < o.Index
-}
+// Position is a place in a log.
+type Position = storage.Position
 
 // acknowledged is what followers have said to have on their disks, while this replica led.
 type acknowledged struct {

@@ -76,7 +76,7 @@ func (g *RaftGroup) open() (err error) {
 	logger := raftlog.New(g.config.Logger, "raft")
 	store, err := storage.Open(storage.Config{
 		Disk: g.config.Disk, Partition: g.config.Group, First: g.config.First,
-		WriteTimeout: g.config.Timing.Write, Fatal: g.fatal, Stored: g.stored, Admit: g.admit,
+		WriteTimeout: g.config.Timing.Write, Fatal: g.fatal, Stored: g.stored, Admit: g.config.Admit,
 	})
 	if err != nil {
 		return err
@@ -105,7 +105,9 @@ func (g *RaftGroup) open() (err error) {
 		return nil
 	}
 	close(g.closing)
-	err = errors.Join(err, store.Started()) // the cause, where Raft only says that nothing could be loaded
+	if cause := store.Started(); cause != nil {
+		err = cause // where Raft only says that nothing could be loaded
+	}
 	if g.raft != nil {
 		stopped := g.raft.Shutdown() // only the first call can be waited for
 		err = errors.Join(err, g.transport.Close(), stopped.Error())
@@ -113,13 +115,6 @@ func (g *RaftGroup) open() (err error) {
 		err = errors.Join(err, g.transport.Close())
 	}
 	return errors.Join(err, store.Close())
-}
-
-func (g *RaftGroup) admit(last storage.Position) error {
-	if g.config.Admit == nil {
-		return nil
-	}
-	return g.config.Admit(Position(last))
 }
 
 // start bootstraps empty stores, then starts Raft on them.
@@ -186,8 +181,7 @@ func (g *RaftGroup) live(index, term uint64) bool {
 
 // Last is where what is on this replica's disk ends.
 func (g *RaftGroup) Last() (Position, error) {
-	last, err := g.store.Load().Last()
-	return Position(last), err
+	return g.store.Load().Last()
 }
 
 // AppliedIndex is the index of the last entry that the Applier has applied.

@@ -200,7 +200,7 @@ func refusal(t *testing.T, dir string, files tree, err error) (outcome, why stri
 	switch {
 	case !maps.EqualFunc(before, after, bytes.Equal):
 		return silent, fmt.Sprintf("the refused directory was changed: %v", after.names())
-	case !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrForeign):
+	case !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrForeign) && !errors.Is(err, ErrVersion):
 		return silent, fmt.Sprintf("the refusal does not say why: %v", err)
 	case strings.Contains(err.Error(), "\n"):
 		return silent, fmt.Sprintf("the refusal has several lines: %v", err)

@@ -16,7 +16,7 @@
 // vote must be there, so that a log or table that was cut, went back in time or was exchanged is noticed
 // too. What does not add up is refused with ErrDamaged, in one line with the remedy.
 //
-// Nothing is repaired. Open verifies with everything open for reading only; a refused disk is left as it
+// Nothing acknowledged is repaired. Open verifies with everything open for reading only; a refused disk is left as it
 // was, to the byte.
 //
 // A good disk is never refused, whatever point a crash or a power cut comes at: see floor.go.

@@ -110,7 +110,7 @@ func (f *Files) Log(readOnly bool) (LogBackend, error) {
 		return nil, err
 	}
 	if !readOnly {
-		if err := f.make(); err != nil {
+		if err := f.makeFolder(); err != nil {
 			return nil, err
 		}
 	}
@@ -172,8 +172,8 @@ func (f *Files) wal(readOnly bool) (LogBackend, error) {
 	return walLog{w, turned}, nil
 }
 
-// make makes the folder, durably.
-func (f *Files) make() error {
+// makeFolder makes the folder, durably.
+func (f *Files) makeFolder() error {
 	if err := os.MkdirAll(f.dir, 0o750); err != nil {
 		return fmt.Errorf("make directory: %w", err)
 	}
@@ -192,7 +192,7 @@ func (f *Files) Floor(readOnly bool) (File, error) {
 		}
 		return file, nil
 	}
-	if err := f.make(); err != nil {
+	if err := f.makeFolder(); err != nil {
 		return nil, err
 	}
 	file, err := os.OpenFile(f.Name(PartFloor), os.O_CREATE|os.O_RDWR, 0o600)
@@ -211,7 +211,7 @@ func (f *Files) Floor(readOnly bool) (File, error) {
 // Stable opens the table of term and vote.
 func (f *Files) Stable(readOnly bool) (Table, error) {
 	if !readOnly {
-		if err := f.make(); err != nil {
+		if err := f.makeFolder(); err != nil {
 			return nil, err
 		}
 	}

@@ -1,11 +1,11 @@
 package storage
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"strings"
 	"sync"
 	"time"
 )
@@ -89,7 +89,7 @@ func (r *floorRecord) encode() []byte {
 
 var (
 	errSlot        = errors.New("it is damaged")
-	errSlotVersion = errors.New("it has an unknown format: start the program version that wrote it")
+	errSlotVersion = fmt.Errorf("it has an %w: start the program version that wrote it", ErrVersion)
 )
 
 // decodeSlot reads what encode wrote, and nothing else.
@@ -262,12 +262,14 @@ func (f *floor) flush() error {
 	f.slot = 0 + 1 + 2 - f.slot - f.kept
 	f.dirty = false
 	f.mu.Unlock()
-	if err := f.file.Sync(); err != nil {
+	err := f.file.Sync()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err != nil {
+		f.dirty = true
 		return fmt.Errorf("sync %s: %w", f.name, err)
 	}
-	f.mu.Lock()
 	f.kept = synced
-	f.mu.Unlock()
 	return nil
 }
 
@@ -280,14 +282,16 @@ func (f *floor) now() floorRecord {
 
 // condemn marks the disk in every slot, so that one damaged slot does not take it back.
 func (f *floor) condemn(reason string) error {
-	reason = string(bytes.ToValidUTF8([]byte(oneLine(reason)), nil))
-	reason = reason[:min(len(reason), maxReasonBytes)]
-	for range floorSlots {
-		if err := f.noteDurably(func(r *floorRecord) { r.condemned = reason }); err != nil {
-			return err
+	reason = oneLine(reason)
+	reason = strings.ToValidUTF8(reason[:min(len(reason), maxReasonBytes)], "")
+	return f.stop.do(f.name, "write", func() error {
+		for range floorSlots {
+			if err := f.noteDurably(func(r *floorRecord) { r.condemned = reason }); err != nil {
+				return err
+			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // Close makes the floor durable and closes it.

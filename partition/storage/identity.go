@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/google/uuid"
 )
@@ -53,28 +54,53 @@ type identityRecord struct {
 
 // Claimed is a data directory that this process alone may use.
 type Claimed struct {
-	dir    string
-	lock   *os.File
+	dir   string
+	lock  *os.File
+	fresh bool
+
+	mu     sync.Mutex // guards record
 	record identityRecord
 }
 
 // Instance tells this directory from every other that the node has had or will have: what one of them
 // voted and acknowledged is not known to another.
-func (c *Claimed) Instance() string { return c.record.Instance }
+func (c *Claimed) Instance() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.record.Instance
+}
+
+// Disown undoes the claim of a directory that was nobody's before and holds nothing yet. It does nothing to
+// any other.
+func (c *Claimed) Disown() error {
+	if !c.fresh || checkBlank(c.dir, identityFile) != nil {
+		return nil
+	}
+	if err := os.Remove(filepath.Join(c.dir, identityFile)); err != nil {
+		return err
+	}
+	return syncDir(c.dir)
+}
 
 // Has reports whether the stores of a group are in the directory.
-func (c *Claimed) Has(group string) bool { return slices.Contains(c.record.Groups, group) }
+func (c *Claimed) Has(group string) bool { return slices.Contains(c.Groups(), group) }
 
 // Groups are those whose stores are in the directory.
-func (c *Claimed) Groups() []string { return slices.Clone(c.record.Groups) }
+func (c *Claimed) Groups() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.record.Groups)
+}
 
 // Record notes durably that the stores of a group are in the directory, before anything is
 // acknowledged from them.
 func (c *Claimed) Record(group string) error {
-	if c.Has(group) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.record
+	if slices.Contains(r.Groups, group) {
 		return nil
 	}
-	r := c.record
 	r.Groups = append(slices.Clone(r.Groups), group)
 	slices.Sort(r.Groups)
 	if err := writeIdentity(c.dir, r); err != nil {
@@ -104,7 +130,8 @@ func Claim(dir string, id Identity) (*Claimed, error) {
 	}
 	// Another process may have claimed it between the look and the lock.
 	record, err := checkIdentity(dir, id)
-	if err == nil && record == nil {
+	fresh := err == nil && record == nil
+	if fresh {
 		record = &identityRecord{
 			Version: identityVersion, Cluster: id.Cluster, Node: id.Node, Instance: uuid.NewString(), Groups: []string{},
 		}
@@ -113,7 +140,7 @@ func Claim(dir string, id Identity) (*Claimed, error) {
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	return &Claimed{dir: dir, lock: lock, record: *record}, nil
+	return &Claimed{dir: dir, lock: lock, fresh: fresh, record: *record}, nil
 }
 
 // Release gives the directory back.
@@ -124,7 +151,7 @@ func checkIdentity(dir string, id Identity) (*identityRecord, error) {
 	path := filepath.Join(dir, identityFile)
 	data, err := readBounded(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, checkBlank(dir)
+		return nil, checkBlank(dir, lockFile)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
@@ -180,15 +207,15 @@ func (r identityRecord) encode() ([]byte, error) {
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // checkBlank refuses a directory without an identity that holds anything but what a first start that
-// was cut short, or a file system, leaves.
-func checkBlank(dir string) error {
+// was cut short, or a file system, leaves, and one file more.
+func checkBlank(dir, also string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return fmt.Errorf("read data directory: %w", err)
 	}
 	for _, e := range entries {
 		switch e.Name() {
-		case lockFile, identityTmp, "lost+found":
+		case lockFile, identityTmp, "lost+found", also:
 		default:
 			return fmt.Errorf("%w: %s holds %q but no %s, so it is not a data directory; nothing was changed: "+
 				"use an empty directory, or restore %s from a backup",

@@ -144,3 +144,41 @@ func TestClaimAfterCrash(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Shows that the claim of a directory that was nobody's and holds nothing is undone whole, and that nothing
+// else is: one that was claimed before, or in which stores were made.
+func TestDisown(t *testing.T) {
+	id := Identity{Cluster: "c1", Node: "n1"}
+	claim := func(dir string) *Claimed {
+		t.Helper()
+		c, err := Claim(dir, id)
+		must(t, err)
+		return c
+	}
+	has := func(dir string) bool {
+		_, err := os.Stat(filepath.Join(dir, identityFile))
+		return err == nil
+	}
+	dir := t.TempDir()
+	c := claim(dir)
+	must(t, c.Disown())
+	must(t, c.Release())
+	if has(dir) {
+		t.Error("a new one is kept")
+	}
+	must(t, claim(dir).Release())
+	c = claim(dir)
+	must(t, c.Disown())
+	must(t, c.Release())
+	if !has(dir) {
+		t.Error("one that was claimed before is given up")
+	}
+	dir = t.TempDir()
+	c = claim(dir)
+	must(t, os.Mkdir(filepath.Join(dir, "groups"), 0o750))
+	must(t, c.Disown())
+	must(t, c.Release())
+	if !has(dir) {
+		t.Error("one with stores in it is given up")
+	}
+}

@@ -56,6 +56,10 @@ func endSegment(dir string, s *types.PersistentState) (changed bool, err error) 
 	case end.indexStart == 0:
 		return false, nil
 	}
+	// Else the list would be durable before what it lists.
+	if err := syncFile(path); err != nil {
+		return false, err
+	}
 	now := time.Now()
 	tail.SealTime, tail.IndexStart, tail.MaxIndex = now, end.indexStart, tail.BaseIndex+end.entries-1
 	next := tail.MaxIndex + 1

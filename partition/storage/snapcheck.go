@@ -80,22 +80,17 @@ func (f *Files) CheckSnapshots() (*raft.SnapshotMeta, error) {
 			continue
 		}
 		at := positionInName(e.Name())
-		if m != nil && at.before(Position{Term: m.Term, Index: m.Index}) {
+		if m != nil && at.Before(Position{Term: m.Term, Index: m.Index}) {
 			at = Position{Term: m.Term, Index: m.Index} // Raft would take it for that
 		}
-		if broken == nil || brokenAt.before(at) {
+		if broken == nil || brokenAt.Before(at) {
 			broken, brokenAt = fmt.Errorf("snapshot %s cannot be believed: %w", filepath.Join(dir, e.Name()), err), at
 		}
 	}
-	if broken != nil && (newest == nil || !brokenAt.before(Position{Term: newest.Term, Index: newest.Index})) {
+	if broken != nil && (newest == nil || !brokenAt.Before(Position{Term: newest.Term, Index: newest.Index})) {
 		return nil, broken
 	}
 	return newest, nil
-}
-
-// before orders snapshots as Raft does.
-func (p Position) before(o Position) bool {
-	return p.Term < o.Term || p.Term == o.Term && p.Index < o.Index
 }
 
 // positionInName is where a snapshot ends, by the name of its folder; when it cannot be told, beyond all.

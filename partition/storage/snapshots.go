@@ -115,26 +115,28 @@ func (s *snapshots) Create(version raft.SnapshotVersion, index, term uint64, c r
 	if err := s.stop.err(); err != nil {
 		return nil, err
 	}
-	inner, err := s.SnapshotStore.Create(version, index, term, c, configurationIndex, transport)
-	if err != nil {
-		return nil, s.failed("begin", err)
-	}
-	header, err := sealSnapshot(&raft.SnapshotMeta{
-		Version: version, ID: inner.ID(), Index: index, Term: term,
-		Configuration: c, ConfigurationIndex: configurationIndex,
+	var inner raft.SnapshotSink
+	err := s.stop.do(s.name, "begin of a snapshot", func() (err error) {
+		inner, err = s.SnapshotStore.Create(version, index, term, c, configurationIndex, transport)
+		if err != nil {
+			return err
+		}
+		header, err := sealSnapshot(&raft.SnapshotMeta{
+			Version: version, ID: inner.ID(), Index: index, Term: term,
+			Configuration: c, ConfigurationIndex: configurationIndex,
+		})
+		if err == nil {
+			_, err = inner.Write(header)
+		}
+		if err != nil {
+			return errors.Join(err, inner.Cancel())
+		}
+		return nil
 	})
-	if err == nil {
-		_, err = inner.Write(header)
-	}
 	if err != nil {
-		return nil, s.failed("begin", errors.Join(err, inner.Cancel()))
+		return nil, err
 	}
 	return &sink{SnapshotSink: inner, store: s, at: Position{Term: term, Index: index}}, nil
-}
-
-func (s *snapshots) failed(operation string, err error) error {
-	return s.stop.fail(fmt.Errorf("partition %s: %s of a snapshot in %s failed: %w; %s",
-		s.stop.partition, operation, s.name, err, whatNow(err)))
 }
 
 // sink is a snapshot that is being written.

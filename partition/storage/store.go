@@ -146,9 +146,11 @@ func (s *Store) settle(f *found) error {
 	if now.at == end.at && now.chain == end.chain && now.ballot() == f.ballot {
 		return nil
 	}
-	return s.floor.noteDurably(func(r *floorRecord) {
-		r.at, r.chain = end.at, end.chain
-		r.term, r.voteTerm, r.candidate = f.ballot.term, f.ballot.voteTerm, f.ballot.candidate
+	return s.floor.stop.do(s.floor.name, "write", func() error {
+		return s.floor.noteDurably(func(r *floorRecord) {
+			r.at, r.chain = end.at, end.chain
+			r.term, r.voteTerm, r.candidate = f.ballot.term, f.ballot.voteTerm, f.ballot.candidate
+		})
 	})
 }
 
@@ -174,9 +176,15 @@ func (s *Store) BytesAfter(index uint64) uint64 { return s.log.ledger.after(inde
 // EntriesWithin is how many of the newest entries have at most the given bytes together.
 func (s *Store) EntriesWithin(bytes uint64) uint64 { return s.log.ledger.trailing(bytes) }
 
-// Position is a place in a log.
+// Position is a place in a log: an entry's index and the term in which it was proposed.
 type Position struct {
 	Term, Index uint64
+}
+
+// Before reports whether a log that ends at p lacks something that one which ends at o has: Raft's order
+// of logs (Ongaro and Ousterhout, section 5.4.1).
+func (p Position) Before(o Position) bool {
+	return p.Term < o.Term || p.Term == o.Term && p.Index < o.Index
 }
 
 // Last is where what is on the disk ends, snapshot included.

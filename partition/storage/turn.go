@@ -1,7 +1,7 @@
 package storage
 
-// turn is a lock that is held for as long as a disk takes. It is a channel and not a mutex, so that the
-// time of a simulation passes while somebody waits for it.
+// turn is a lock for those who write to a disk one after the other, and so is held for as long as the disk
+// takes. As a channel, unlike a mutex, it lets the clock of a synctest bubble go on while somebody waits.
 type turn chan struct{}
 
 func newTurn() turn { return make(turn, 1) }

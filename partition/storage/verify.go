@@ -19,6 +19,9 @@ import (
 // Nothing on the disk was touched. The message is one line: what was found, what it means, what to do.
 var ErrDamaged = errors.New("data was lost or damaged")
 
+// ErrVersion says that another version of the program wrote what is on the disk. Nothing was touched.
+var ErrVersion = errors.New("unknown format")
+
 const remedy = "replace this replica: move the data directory away, run `quorate node replace` for this node, " +
 	"and start the node again"
 
@@ -38,7 +41,7 @@ func damaged(cause error) error {
 		return cause
 	}
 	for _, other := range []error{
-		fs.ErrPermission, bolterrors.ErrTimeout, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM,
+		ErrVersion, fs.ErrPermission, bolterrors.ErrTimeout, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM,
 	} {
 		if errors.Is(cause, other) {
 			return cause
