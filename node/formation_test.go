@@ -278,3 +278,26 @@ func TestLostError(t *testing.T) {
 		t.Error("a lost directory's error does not say so")
 	}
 }
+
+// Shows that stores in which nothing was ever stored are no reason not to form a cluster: their node does
+// not say that it has the group.
+func TestEmptyStoresAreNone(t *testing.T) {
+	n, _ := mustClaimed(t)
+	has := func() bool {
+		t.Helper()
+		var a answer
+		body := `{"version":1,"kind":"who","group":"p0","instance":"x"}`
+		if err := decodeVersion(n.answer("n0", []byte(body)), questionVersion, &a); err != nil || a.Error != "" {
+			t.Fatal(a.Error, err)
+		}
+		return a.Has
+	}
+	n.has.Store(true)
+	if !has() {
+		t.Error("stores with something in them are denied")
+	}
+	n.empty.Store(true)
+	if has() {
+		t.Error("empty stores count")
+	}
+}

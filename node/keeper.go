@@ -29,14 +29,25 @@ func (n *Node) keepMembers(ctx context.Context) {
 		}
 		g := n.group.Load()
 		if l := g.Leadership(); l.Ready {
-			n.keepStep(g, l.Term)
+			n.keepStep(ctx, g, l.Term)
 		}
 	}
 }
 
-// keepStep makes one change at most.
-func (n *Node) keepStep(g *group.RaftGroup, term uint64) {
+// keepStep makes one change at most. What a node said is some seconds old, and it may have been replaced
+// since: so it is asked again before its word counts.
+func (n *Node) keepStep(ctx context.Context, g *group.RaftGroup, term uint64) {
 	step := n.nextStep(g.Members(), g.Acknowledged, group.Position{Term: term, Index: g.Status().LastIndex})
+	who := step.member()
+	if who == nil {
+		return
+	}
+	peer, _ := n.cfg.peer(who.ID)
+	a, err := n.ask(ctx, peer, question{Kind: askWho})
+	if err != nil || a.Instance != who.Instance || step.add != nil && !a.waits() {
+		n.neighbours.forget(who.ID)
+		return
+	}
 	switch {
 	case step.add != nil:
 		n.kept("add a node that waits as a learner", *step.add, g.AddLearner(*step.add))
@@ -56,6 +67,14 @@ func (n *Node) kept(what string, m group.Member, err error) {
 // memberStep is one change of the members; both nil for none.
 type memberStep struct {
 	add, promote *group.Member
+}
+
+// member is who is added or promoted; nil when nobody is.
+func (s memberStep) member() *group.Member {
+	if s.add != nil {
+		return s.add
+	}
+	return s.promote
 }
 
 // nextStep is the change that is due, given the members, how far each has acknowledged, and where this

@@ -49,6 +49,27 @@ func (s *neighbours) of(node string, now time.Time) *answer {
 	return h.answer
 }
 
+// leader is the node that last said that it leads; empty when none does.
+func (s *neighbours) leader(now time.Time) (node string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var term uint64
+	for id, h := range s.newest {
+		r := h.answer.Replica
+		if r != nil && r.Leads && r.Term > term && now.Sub(h.at) <= neighbourExpiry {
+			node, term = id, r.Term
+		}
+	}
+	return node
+}
+
+// forget drops what a node has said.
+func (s *neighbours) forget(node string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.newest, node)
+}
+
 // survey asks all other nodes at once who they are. Who does not answer within two seconds is in silent.
 func (n *Node) survey(ctx context.Context) (answers map[string]*answer, silent map[string]error) {
 	answers, silent = map[string]*answer{}, map[string]error{}

@@ -46,6 +46,7 @@ type Node struct {
 
 	neighbours neighbours
 	has        atomic.Bool // the group's stores are in the data directory
+	empty      atomic.Bool // they are, and nothing was ever stored in them
 	diskLow    atomic.Bool
 	waiting    atomic.Pointer[string] // what for, before there is a replica
 	group      atomic.Pointer[group.RaftGroup]

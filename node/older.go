@@ -9,10 +9,9 @@ import (
 )
 
 const (
-	// newestTimeout bounds how long a start asks whether its directory is the newest.
-	newestTimeout = 3 * time.Second
-	// newestGrace is how long the rest is waited for when a majority has answered.
-	newestGrace = 300 * time.Millisecond
+	// newestTimeout bounds how long a start asks whether its directory is the newest. After a loss of power
+	// machines come back seconds apart, and the one that knows may be the last.
+	newestTimeout = 10 * time.Second
 )
 
 // mustBeNewest refuses a data directory whose log ends before what it was seen to have: an older copy of
@@ -30,7 +29,6 @@ func (n *Node) mustBeNewest(ctx context.Context, last group.Position) error {
 	if len(others) == 0 {
 		return nil
 	}
-	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, newestTimeout)
 	defer cancel()
 	n.wait("asking the other nodes whether the data directory is the newest")
@@ -43,15 +41,13 @@ func (n *Node) mustBeNewest(ctx context.Context, last group.Position) error {
 				return err
 			}
 		}
-		// With this node itself, so that the others' entries reach a majority that has been heard.
-		enough := 2*(len(heard)+1) > len(others)+1 && time.Since(began) >= newestGrace
-		if len(heard) == len(others) || enough {
+		if len(heard) == len(others) {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			n.logger.Warn("not enough nodes tell whether this data directory is the newest; going on",
-				"answered", len(heard), "of", len(others))
+			n.logger.Warn("not all nodes tell whether this data directory is the newest; going on: if it is an older copy, "+
+				"what was allowed since may be forgotten", "answered", len(heard), "of", len(others))
 			return nil
 		case <-time.After(formationInterval):
 		}

@@ -174,7 +174,7 @@ func (n *Node) reply(from string, body []byte) answer {
 	case q.Kind != askWho:
 		return answer{Error: fmt.Sprintf("a question of kind %.63q is not known", q.Kind)}
 	}
-	a.Has = n.has.Load()
+	a.Has = n.has.Load() && !n.empty.Load()
 	asker := group.Member{ID: from, Instance: q.Instance}
 	acked := n.memory.of(asker)
 	if g := n.group.Load(); g != nil {
@@ -182,6 +182,8 @@ func (n *Node) reply(from string, body []byte) answer {
 			acked = p
 		}
 		a.Replica = n.standing(g)
+		// A log without a single entry has acknowledged nothing: it is no reason not to form a cluster.
+		a.Has = a.Replica.Last > 0
 	}
 	a.Acknowledged = positionAnswer(acked)
 	return a

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 
 	"github.com/quorate/quorate/clock"
@@ -38,6 +39,7 @@ func (n *Node) join(ctx context.Context) error {
 		if !errors.Is(err, errBlank) {
 			return err
 		}
+		n.empty.Store(true)
 		// A start was cut short before anything was stored: that is no more than a new directory.
 	}
 	first, err := n.form(ctx)
@@ -86,11 +88,33 @@ func (n *Node) openGroup(
 		Compaction:  group.Compaction{LogBytes: logBytes, TrailingBytes: logBytes / 4},
 		Fatal:       n.fatal, Logger: n.logger,
 	})
+	if err == nil {
+		if err = n.mustMatch(g.Members()); err != nil {
+			err = errors.Join(err, g.Close())
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
 	n.group.Store(g)
 	return g, nil
+}
+
+// mustMatch refuses a configuration that contradicts the members as this node's log has them: nodes and
+// addresses are fixed at birth, and with others the node would look for replicas where none are.
+func (n *Node) mustMatch(members []group.Member) error {
+	for _, m := range members {
+		p, ok := n.cfg.peer(m.ID)
+		switch {
+		case !ok:
+			return fmt.Errorf("nodes: node %s is a member of partition %s and is not configured here: "+
+				"write the same nodes on all, those of the cluster's birth", m.ID, n.cfg.Partition.ID)
+		case p.Raft != m.Addr:
+			return fmt.Errorf("nodes: the raft address of node %s is %s here, and %s in partition %s: "+
+				"set it back, addresses are fixed at birth", m.ID, p.Raft, m.Addr, n.cfg.Partition.ID)
+		}
+	}
+	return nil
 }
 
 // admit judges stores that are whole, before anything is changed in them.

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/quorate/quorate/partition/group"
 	"github.com/quorate/quorate/quotaerr"
@@ -46,13 +47,46 @@ func (b *backend) ReplaceNode(ctx context.Context, node string) (rpc.Replacement
 	if err := n.mustKeepMajority(g.Members(), node, answers); err != nil {
 		return none, err
 	}
+	if err := n.mustBeSilent(ctx, g, member); err != nil {
+		return none, err
+	}
 	n.logger.Warn("a replica is taken out, as an operator asked", "replica", node, "instance", short(member.Instance))
 	if err := g.Remove(node); err != nil {
 		return none, quotaerr.Wrap(quotaerr.OutcomeUnknown, err,
 			"the removal of %s did not come through: see `quorate cluster status`, then ask again", node)
 	}
+	n.neighbours.forget(node)
 	out.Removed = []rpc.RemovedReplica{{Partition: n.cfg.Partition.ID, Instance: member.Instance}}
 	return out, nil
+}
+
+const (
+	// silence is how long a replica must not have answered this leader before it counts as stopped. A leader
+	// asks several times a second.
+	silence = 2 * time.Second
+	// silenceInterval is between two looks.
+	silenceInterval = 100 * time.Millisecond
+)
+
+// mustBeSilent refuses the removal of a replica that goes on answering this leader, whatever its process
+// says. One that was stopped a moment ago is waited for.
+func (n *Node) mustBeSilent(ctx context.Context, g *group.RaftGroup, m group.Member) error {
+	began := time.Now()
+	for {
+		heard := g.Heard(m)
+		switch {
+		case heard.IsZero() || time.Since(heard) >= silence:
+			return nil
+		case heard.Sub(began) > silence:
+			return quotaerr.New(quotaerr.InvalidArgument, "%s goes on acknowledging entries: stop it first", m.ID)
+		}
+		select {
+		case <-ctx.Done():
+			return quotaerr.New(quotaerr.InvalidArgument,
+				"%s acknowledged an entry %s ago: stop it first, then ask again", m.ID, time.Since(heard).Round(time.Millisecond))
+		case <-time.After(silenceInterval):
+		}
+	}
 }
 
 // mustKeepMajority refuses a removal after which the group could not commit: it would be stuck between its

@@ -18,10 +18,11 @@
 // Claim the data directory (storage.Claim). Give Bootstrap to one replica, once, when the group is made; the
 // others begin with empty stores and are reached by the leader. Say First only for a directory from which
 // nothing was ever acknowledged. After Condemn only a replica of another instance takes the node's place.
-// Let Config.Fatal end the process, and start it again: what it reports is in Raft's memory or on the disk, and only a start
-// reads the disk anew. Restarting the process is one path for all such cases, and the same that a crash
-// takes; to reopen a single group would need a second path, with a state machine that is put back to
-// its snapshot beside others that serve. Close groups before their Listener. Promote a learner only
+//
+// Let Config.Fatal end the process, and start it again: what it reports is in Raft's memory or on the disk,
+// and only a start reads the disk anew. Restarting the process is one path for all such cases, and the same
+// that a crash takes; to reopen a single group would need a second path, with a state machine that is put
+// back to its snapshot beside others that serve. Close groups before their Listener. Promote a learner only
 // when it has caught up. Hand leadership over only to drain a node or to balance.
 //
 // # Guards

@@ -99,9 +99,13 @@ func (g *RaftGroup) Remove(id string) error {
 			return err
 		}
 	}
-	return g.change("remove", id, func() raft.Future {
+	err = g.change("remove", id, func() raft.Future {
 		return g.raft.RemoveServer(m.replicaID(), 0, g.config.Timing.Enqueue)
 	})
+	if err == nil {
+		g.transport.acked.forget(m.replicaID())
+	}
+	return err
 }
 
 // Transfer hands leadership to another voter. It is for draining and balance: it can get stuck

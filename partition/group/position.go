@@ -2,6 +2,7 @@ package group
 
 import (
 	"sync"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -13,8 +14,13 @@ type Position = storage.Position
 
 // acknowledged is what followers have said to have on their disks, while this replica led.
 type acknowledged struct {
-	mu sync.Mutex // guards of
-	of map[raft.ServerID]Position
+	mu    sync.Mutex // guards the fields below
+	of    map[raft.ServerID]Position
+	heard map[raft.ServerID]time.Time // when each last answered
+}
+
+func newAcknowledged() acknowledged {
+	return acknowledged{of: map[raft.ServerID]Position{}, heard: map[raft.ServerID]time.Time{}}
 }
 
 func (a *acknowledged) note(id raft.ServerID, q *raft.AppendEntriesRequest, r *raft.AppendEntriesResponse) {
@@ -27,9 +33,18 @@ func (a *acknowledged) note(id raft.ServerID, q *raft.AppendEntriesRequest, r *r
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.heard[id] = time.Now()
 	if a.of[id].Before(p) {
 		a.of[id] = p
 	}
+}
+
+// forget drops what a replica that is removed has acknowledged.
+func (a *acknowledged) forget(id raft.ServerID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.of, id)
+	delete(a.heard, id)
 }
 
 func (a *acknowledged) by(id raft.ServerID) Position {
@@ -41,6 +56,15 @@ func (a *acknowledged) by(id raft.ServerID) Position {
 // Acknowledged is how far a replica is known to have acknowledged this one's entries, while this one
 // led since Open. A replica whose log ends before that has lost something.
 func (g *RaftGroup) Acknowledged(m Member) Position { return g.transport.acked.by(m.replicaID()) }
+
+// Heard is when a replica last acknowledged anything to this one, heartbeats included; zero if it has not
+// since Open.
+func (g *RaftGroup) Heard(m Member) time.Time {
+	a := &g.transport.acked
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.heard[m.replicaID()]
+}
 
 // pipeline is an AppendPipeline whose answers are noted.
 type pipeline struct {

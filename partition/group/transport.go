@@ -29,7 +29,7 @@ func newGuarded(inner Transport, installed func()) *guarded {
 		Transport: inner,
 		requests:  make(chan raft.RPC),
 		done:      make(chan struct{}),
-		acked:     acknowledged{of: map[raft.ServerID]Position{}},
+		acked:     newAcknowledged(),
 		installed: installed,
 	}
 	g.loop.Go(g.receive)

@@ -264,8 +264,8 @@ func (s *stuffed) Close() error {
 // long as it leads; here the pipeline ends with the refusal, and so does the wait.
 func TestPipelineEndsWithRefusal(t *testing.T) {
 	inner := &stuffed{answers: make(chan raft.AppendFuture, 1), closed: make(chan struct{})}
-	acked := &acknowledged{of: map[raft.ServerID]Position{}}
-	p := newPipeline(inner, "b", acked)
+	acked := newAcknowledged()
+	p := newPipeline(inner, "b", &acked)
 	inner.answers <- refusedAppend{}
 	if f := <-p.Consumer(); f.Response().Success {
 		t.Error("the refusal was lost")

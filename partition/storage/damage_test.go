@@ -222,7 +222,6 @@ func (p *past) compare(s *Store) string {
 		if err := s.Log.GetLog(i, &got); err != nil {
 			return fmt.Sprintf("entry %d: %v", i, err)
 		}
-		got.AppendedAt = p.entries[i].AppendedAt
 		if diff := cmp.Diff(p.entries[i], got); diff != "" {
 			return diff
 		}

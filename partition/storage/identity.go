@@ -73,7 +73,7 @@ func (c *Claimed) Instance() string {
 // Disown undoes the claim of a directory that was nobody's before and holds nothing yet. It does nothing to
 // any other.
 func (c *Claimed) Disown() error {
-	if !c.fresh || checkBlank(c.dir, identityFile) != nil {
+	if blank := checkBlank(c.dir, identityFile) == nil; !blank || !c.fresh {
 		return nil
 	}
 	if err := os.Remove(filepath.Join(c.dir, identityFile)); err != nil {

@@ -63,6 +63,9 @@ func (s *sealer) hash(l *raft.Log, extensions []byte, before chainHash) (h chain
 
 func (s *sealer) sum(l *raft.Log, extensions []byte, before chainHash) uint32 {
 	c := crc32.Update(0, castagnoli, s.describe(l, len(extensions), before))
+	if !l.AppendedAt.IsZero() { // only told to people: it is in no chain
+		c = crc32.Update(c, castagnoli, binary.LittleEndian.AppendUint64(nil, uint64(l.AppendedAt.UnixNano())))
+	}
 	c = crc32.Update(c, castagnoli, l.Data)
 	return crc32.Update(c, castagnoli, extensions)
 }

@@ -85,7 +85,7 @@ func TestReadDamage(t *testing.T) {
 			_ = s.GetLog(6, &other) // it is there
 			*l = other
 		}, "it is entry 6"},
-		"time": {func(_ *raft.InmemStore, l *raft.Log) { l.AppendedAt = time.Now() }, ""},
+		"time": {func(_ *raft.InmemStore, l *raft.Log) { l.AppendedAt = time.Now() }, "checksum"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, s, fatal := sealedLog(t)
