@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -146,9 +147,10 @@ func TestErrorBodies(t *testing.T) {
 // Shows that other methods get 405 with Allow, that pages of other sites are refused, and what the
 // probes answer.
 func TestMethodsAndProbes(t *testing.T) {
-	conditions := []Condition{{Name: "partition p1", Ready: true, Detail: "led by n1"}}
+	var conditions atomic.Pointer[[]Condition]
+	conditions.Store(&[]Condition{{Name: "partition p1", Ready: true, Detail: "led by n1"}})
 	backend := allowing()
-	n := mustNode(t, "n1", backend, func(c *Config) { c.Ready = func() []Condition { return conditions } })
+	n := mustNode(t, "n1", backend, func(c *Config) { c.Ready = func() []Condition { return *conditions.Load() } })
 	for _, method := range []string{"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH"} {
 		if r := n.mustDo(t, method, "/v1/check", nil); r.status != 405 || r.header.Get("Allow") != "POST" {
 			t.Errorf("%s /v1/check: %d, Allow %q", method, r.status, r.header.Get("Allow"))
@@ -166,7 +168,7 @@ func TestMethodsAndProbes(t *testing.T) {
 	mustEqual(t, n.mustDo(t, "GET", "/livez", nil).body, "ok\n")
 	mustEqual(t, n.mustDo(t, "GET", "/readyz", nil).body, "ok\n")
 	mustEqual(t, n.mustDo(t, "GET", "/readyz?verbose", nil).body, "[+] serving \n[+] partition p1 led by n1\nok\n")
-	conditions = []Condition{{Name: "partition p1", Detail: "no leader is known"}}
+	conditions.Store(&[]Condition{{Name: "partition p1", Detail: "no leader is known"}})
 	if r := n.mustDo(t, "GET", "/readyz", nil); r.status != 503 || r.body != "not ready\n" {
 		t.Errorf("without a leader /readyz says %d %q", r.status, r.body)
 	}
