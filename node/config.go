@@ -43,6 +43,7 @@ type Config struct {
 	Raft      RaftConfig      `koanf:"raft"`
 	Storage   StorageConfig   `koanf:"storage"`
 	HTTP      HTTPConfig      `koanf:"http"`
+	TLS       TLSConfig       `koanf:"tls"`
 	Log       LogConfig       `koanf:"log"`
 }
 
@@ -95,6 +96,19 @@ type HTTPConfig struct {
 	// LegacyHeaders adds X-RateLimit-* to the answers of /v1/check. Default false.
 	LegacyHeaders bool `koanf:"legacy_headers"`
 }
+
+// TLSConfig is where this node's certificate is, in PEM. All three, or none: then every address must be loopback.
+// A relative name is taken from the configuration's folder. The files are read again when they change.
+type TLSConfig struct {
+	// CA holds the CAs that the certificates of nodes and callers come from; several while they are replaced.
+	CA string `koanf:"ca"`
+	// Cert is this node's certificate, as `quorate cert node` makes it, and Key its key.
+	Cert string `koanf:"cert"`
+	Key  string `koanf:"key"`
+}
+
+// on reports whether TLS is configured.
+func (t TLSConfig) on() bool { return t != TLSConfig{} }
 
 // LogConfig is the process's log, on standard error.
 type LogConfig struct {
@@ -180,9 +194,33 @@ func (c *Config) Validate() error {
 	if m := c.Storage.MinFreeMiB; m == nil || *m < 0 || *m > 1<<30 {
 		bad("storage.min_free_mib: set it between 0 and 2^30; 0 switches the check off")
 	}
+	c.validateTLS(bad)
 	oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	oneOf("log.format", c.Log.Format, "text", "json")
 	return errors.Join(errs...)
+}
+
+func (c *Config) validateTLS(bad func(format string, args ...any)) {
+	if !c.TLS.on() {
+		return
+	}
+	for _, f := range []struct{ field, value, what string }{
+		{"tls.ca", c.TLS.CA, "the file with the cluster's CA"},
+		{"tls.cert", c.TLS.Cert, "the file with this node's certificate"},
+		{"tls.key", c.TLS.Key, "the file with its key"},
+	} {
+		if f.value == "" {
+			bad("%s: name %s, or leave out all of tls", f.field, f.what)
+		}
+	}
+	for i, n := range c.Nodes {
+		for _, a := range []struct{ name, addr string }{{"grpc", n.GRPC}, {"http", n.HTTP}, {"raft", n.Raft}} {
+			host, _, err := net.SplitHostPort(a.addr)
+			if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
+				bad("nodes[%d].%s: %s names no host that the other nodes reach", i, a.name, a.addr)
+			}
+		}
+	}
 }
 
 func (c *Config) validateNodes(bad func(format string, args ...any)) {
@@ -258,7 +296,7 @@ func (c *Config) YAML() ([]byte, error) {
 const envPrefix = "QUORATE_"
 
 // LoadConfig reads a configuration file and the environment. Unknown keys of the file are errors. A relative
-// data_dir or policy_file is taken from the file's folder.
+// data_dir, policy_file or file of tls is taken from the file's folder.
 func LoadConfig(path string, environ []string) (*Config, error) {
 	src, err := os.ReadFile(path)
 	if err != nil {
@@ -296,7 +334,7 @@ func LoadConfig(path string, environ []string) (*Config, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	c.SetDefaults()
-	for _, p := range []*string{&c.DataDir, &c.PolicyFile} {
+	for _, p := range []*string{&c.DataDir, &c.PolicyFile, &c.TLS.CA, &c.TLS.Cert, &c.TLS.Key} {
 		if *p != "" && !filepath.IsAbs(*p) {
 			*p = filepath.Join(filepath.Dir(path), *p)
 		}

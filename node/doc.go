@@ -8,6 +8,8 @@
 //   - A start that is refused says one thing, why, and changes nothing in the data directory but its lock.
 //   - Members are added and promoted by the leader, one at a time, and removed only when an operator asks,
 //     when a majority of the rest is up.
+//   - With TLS, a certificate that the other nodes would refuse ends the start before anything is touched; changed
+//     files come into force without a restart, and bad ones do not. Without TLS it listens on loopback only.
 //   - While it is not clear whether the node takes part, its doors are open and say what it waits for.
 //
 // The caller's duties: give Start a fatal function that ends the process at once, since a node whose disk

@@ -18,6 +18,7 @@ import (
 
 	"github.com/quorate/quorate/clock"
 	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/internal/identity"
 	"github.com/quorate/quorate/partition"
 	"github.com/quorate/quorate/partition/group"
 	"github.com/quorate/quorate/partition/storage"
@@ -38,6 +39,7 @@ type Node struct {
 	source   clock.Source
 	claim    *storage.Claimed
 	memory   *memory
+	identity *identity.Source // nil: plaintext
 	listener *group.Listener
 	server   *rpc.Server
 	doors    []net.Listener
@@ -77,6 +79,9 @@ func (n *Node) open(ctx context.Context) (err error) {
 		return err
 	}
 	n.wall = clock.NewWallWatch(n.source, n.logger)
+	if err := n.openIdentity(); err != nil {
+		return err
+	}
 	if err := n.claimDir(); err != nil {
 		return err
 	}
@@ -84,19 +89,19 @@ func (n *Node) open(ctx context.Context) (err error) {
 	if n.listener, err = n.listenRaft(ctx, self.Raft); err != nil {
 		return err
 	}
-	grpc, err := rpc.ListenPlaintext(ctx, self.GRPC)
+	grpc, err := rpc.Listen(ctx, self.GRPC, n.identity != nil)
 	if err != nil {
 		return err
 	}
 	n.doors = append(n.doors, grpc)
-	http, err := rpc.ListenPlaintext(ctx, self.HTTP)
+	http, err := rpc.Listen(ctx, self.HTTP, n.identity != nil)
 	if err != nil {
 		return err
 	}
 	n.doors = append(n.doors, http)
 	n.server, err = rpc.New(rpc.Config{
 		Node: n.cfg.ID, ClusterID: n.cfg.ClusterID, Version: n.version, Backend: (*backend)(n),
-		GRPC: grpc, HTTP: http, Logger: n.logger, Ready: n.ready, LegacyHeaders: n.cfg.HTTP.LegacyHeaders,
+		GRPC: grpc, HTTP: http, TLS: n.identity, Logger: n.logger, Ready: n.ready, LegacyHeaders: n.cfg.HTTP.LegacyHeaders,
 	})
 	if err != nil {
 		return err
@@ -104,6 +109,7 @@ func (n *Node) open(ctx context.Context) (err error) {
 	n.server.Registry().MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "quorate_wall_clock_jumps_total", Help: "Jumps of the wall clock. No decision depends on it.",
 	}, func() float64 { return float64(n.wall.Jumps()) }))
+	n.measureIdentity()
 	return nil
 }
 
@@ -189,7 +195,9 @@ func (n *Node) Run(ctx context.Context) error {
 			return nil
 		}, func(error) { cancel() })
 	}
-	for _, watch := range []func(context.Context){n.wall.Run, n.sendReports, n.watchDisk, n.watchNeighbours} {
+	for _, watch := range []func(context.Context){
+		n.wall.Run, n.sendReports, n.watchDisk, n.watchNeighbours, n.watchIdentity,
+	} {
 		background(func(ctx context.Context) error {
 			watch(ctx)
 			return nil

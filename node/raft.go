@@ -15,13 +15,16 @@ import (
 
 // listenRaft opens the node's Raft socket. Without TLS it must be loopback, like the other doors.
 func (n *Node) listenRaft(ctx context.Context, addr string) (*group.Listener, error) {
+	config := group.ListenerConfig{Cluster: n.cfg.ClusterID, Node: n.cfg.ID, Answer: n.answer, Logger: n.logger}
+	if n.identity != nil {
+		config.Secure = n.identity
+		return group.Listen(addr, config)
+	}
 	addr, err := rpc.LoopbackAddr(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
-	return group.Listen(addr, group.ListenerConfig{
-		Cluster: n.cfg.ClusterID, Node: n.cfg.ID, Answer: n.answer, Logger: n.logger,
-	})
+	return group.Listen(addr, config)
 }
 
 // groupDir is where the partition's Raft group has its files.

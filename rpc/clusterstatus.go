@@ -70,7 +70,7 @@ func (s *adminService) view(
 		}
 		return v
 	}
-	client, err := s.desk.peers.to(m.GRPC, members)
+	client, err := s.desk.peers.to(m, members)
 	if err != nil {
 		return nil
 	}

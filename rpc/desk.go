@@ -67,6 +67,9 @@ func (d *desk) check(
 	if err != nil {
 		return nil, err
 	}
+	if err := id.mayAskAll(&c); err != nil {
+		return nil, err
+	}
 	horizon := d.backend.ReplayHorizon(c.Class)
 	for _, a := range c.Also {
 		horizon = min(horizon, d.backend.ReplayHorizon(a.Class))
@@ -111,9 +114,14 @@ func (d *desk) decide(ctx context.Context, c fsm.Check) (*quoratev1.Decision, er
 }
 
 // peek answers a caller's peek, from wherever its partition is led.
-func (d *desk) peek(ctx context.Context, req *quoratev1.PeekRequest) (*quoratev1.PeekResponse, error) {
+func (d *desk) peek(
+	ctx context.Context, id Identity, req *quoratev1.PeekRequest,
+) (*quoratev1.PeekResponse, error) {
 	p, err := peekOf(req)
 	if err != nil {
+		return nil, err
+	}
+	if err := id.mayAsk(p.Class); err != nil {
 		return nil, err
 	}
 	fwd := &quoratev1.ForwardPeekRequest{
@@ -267,7 +275,7 @@ func (j *journey) aim(lead Leadership) (target, error) {
 	for _, m := range members {
 		if m.ID == node {
 			var err error
-			to.client, err = j.desk.peers.to(m.GRPC, members)
+			to.client, err = j.desk.peers.to(m, members)
 			return to, err
 		}
 	}

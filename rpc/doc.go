@@ -10,11 +10,13 @@
 //   - After an attempt whose fate is unknown, only a decision settles the check, and no further
 //     attempt starts later than half the replay horizon after the first: the same id could be
 //     decided anew once its record has ended.
-//   - Without transport security it listens on loopback only.
+//   - Without TLS it listens on loopback only. With TLS every call is allowed by the role in its caller's
+//     certificate (one table, access.go), checks also by the classes in it, and a gateway's decisions are recorded
+//     under the name in it. Only the probes /livez and /readyz are open to all.
 //   - Every queue, wait, message and connection count is bounded. No name that a caller chooses
 //     reaches a metric's label.
 //
 // The caller's duties: a Backend that honours contexts, and Shutdown before the Backend is closed.
 //
-// It does not authenticate by itself (see Authenticator), batch, or keep usage.
+// It does not make or read certificates (see internal/identity), batch, or keep usage.
 package rpc

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/internal/identity"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
 	"github.com/quorate/quorate/rpc/errtable"
@@ -45,7 +46,7 @@ func TestForwarding(t *testing.T) {
 		return allow(ctx, c)
 	}
 	n1 := mustNode(t, "n1", follower, func(c *Config) {
-		c.Authenticate = func(context.Context) (Identity, error) { return Identity{Name: "gw-1"}, nil }
+		c.Authenticate = func(context.Context) (Identity, error) { return Identity{Name: "gw-1", Roles: identity.Gateway}, nil }
 	})
 	n2 := mustNode(t, "n2", leader)
 	acquaint(map[string]*testNode{"n1": n1, "n2": n2}, follower)
@@ -290,7 +291,7 @@ func TestPeerAdmission(t *testing.T) {
 	backend := allowing()
 	node := quoratev1.NewPeerClient(mustNode(t, "n1", backend).conn)
 	guest := quoratev1.NewPeerClient(mustNode(t, "n1", backend, func(c *Config) {
-		c.Authenticate = func(context.Context) (Identity, error) { return Identity{Name: "gw"}, nil }
+		c.Authenticate = func(context.Context) (Identity, error) { return Identity{Name: "gw", Roles: identity.Gateway}, nil }
 	}).conn)
 	routed := aCheck()
 	routed.RouteEpoch = 7

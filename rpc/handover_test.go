@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/internal/identity"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
 	"github.com/quorate/quorate/rpc/errtable"
@@ -26,7 +27,7 @@ func mustFollower(t testing.TB, lead func() string, peers ...*scriptedPeer) (*te
 		b.members = append(b.members, Member{ID: "n" + string(rune('2'+i)), GRPC: p.addr})
 	}
 	n := mustNode(t, "n1", b, func(c *Config) {
-		c.Authenticate = func(context.Context) (Identity, error) { return Identity{Name: "gw-1"}, nil }
+		c.Authenticate = func(context.Context) (Identity, error) { return Identity{Name: "gw-1", Roles: identity.Gateway}, nil }
 	})
 	return n, b
 }

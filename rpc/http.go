@@ -50,7 +50,7 @@ func (h *httpAPI) handler() http.Handler {
 	metrics := promhttp.HandlerFor(h.desk.metrics.registry, promhttp.HandlerOpts{
 		MaxRequestsInFlight: 4, Timeout: 10 * time.Second,
 	})
-	mux.HandleFunc("/metrics", only(metrics.ServeHTTP, http.MethodGet, http.MethodHead))
+	mux.HandleFunc("/metrics", only(h.guarded(metrics.ServeHTTP), http.MethodGet, http.MethodHead))
 	// A page in somebody's browser must not spend an allowance through a node on the same machine.
 	cross := http.NewCrossOriginProtection()
 	cross.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -113,13 +113,28 @@ func only(next http.HandlerFunc, methods ...string) http.HandlerFunc {
 	}
 }
 
+// guarded lets those see the metrics who may look on.
+func (h *httpAPI) guarded(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		id, err := h.who(r.Context())
+		if err == nil {
+			err = authorise(id, accessMetrics, "/metrics")
+		}
+		if err != nil {
+			h.writeError(w, err)
+			return
+		}
+		next(w, r)
+	}
+}
+
 func (h *httpAPI) check(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(r.Context(), DefaultTimeout)
 	defer cancel()
 	id, err := h.who(ctx)
-	if err == nil && id.Name == "" {
-		err = quotaerr.New(quotaerr.Unauthenticated, "the connection proves no identity")
+	if err == nil {
+		err = authorise(id, accessCheck, "/v1/check")
 	}
 	if err != nil {
 		h.fail(ctx, w, start, err)

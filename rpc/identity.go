@@ -1,16 +1,23 @@
 package rpc
 
-import "context"
+import (
+	"context"
+
+	"github.com/quorate/quorate/internal/identity"
+)
 
 // InsecureName is the gateway identity of every caller while there is no transport security.
 const InsecureName = "insecure"
 
 // Identity is who a connection has proven to be.
 type Identity struct {
-	// Name is the gateway's identity, as decisions are recorded under it.
+	// Name is the gateway's identity, as decisions are recorded under it; a node's id, an admin's or viewer's
+	// name.
 	Name string
-	// Node says that it is a node of this cluster and may use the Peer service.
-	Node bool
+	// Roles say which methods it may call.
+	Roles identity.Role
+	// Classes are the API classes that it may ask for; none: all.
+	Classes []string
 }
 
 // Authenticator tells who is behind a call from what its connection carries. It returns an error of
@@ -19,7 +26,7 @@ type Authenticator func(ctx context.Context) (Identity, error)
 
 // Plaintext accepts everybody as InsecureName. It is for loopback listeners only.
 func Plaintext(context.Context) (Identity, error) {
-	return Identity{Name: InsecureName, Node: true}, nil
+	return Identity{Name: InsecureName, Roles: identity.AnyRole}, nil
 }
 
 type identityKey struct{}

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -10,7 +11,6 @@ import (
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/auth"
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/quorate/quorate/quotaerr"
@@ -19,14 +19,37 @@ import (
 
 // interceptors run in this order: metrics, logging, auth, recovery. Errors are typed inside and become
 // statuses in the logging step, which therefore still sees the cause.
-func interceptors(m *metrics, log *slog.Logger, who Authenticator) grpc.ServerOption {
-	return grpc.ChainUnaryInterceptor(
-		countCalls(m),
-		logAndTranslate(log),
-		auth.UnaryServerInterceptor(authenticate(m, log, who)),
-		recovery.UnaryServerInterceptor(recovery.WithRecoveryHandlerContext(
-			func(ctx context.Context, p any) error { return caught(ctx, m, log, p) })),
-	)
+func interceptors(m *metrics, log *slog.Logger, who Authenticator) []grpc.ServerOption {
+	recovered := recovery.WithRecoveryHandlerContext(
+		func(ctx context.Context, p any) error { return caught(ctx, m, log, p) })
+	return []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(
+			countCalls(m),
+			logAndTranslate(log),
+			auth.UnaryServerInterceptor(authenticate(m, log, who)),
+			recovery.UnaryServerInterceptor(recovered),
+		),
+		grpc.ChainStreamInterceptor(
+			translateStream(log),
+			auth.StreamServerInterceptor(authenticate(m, log, who)),
+			recovery.StreamServerInterceptor(recovered),
+		),
+	}
+}
+
+// translateStream does for streams what logAndTranslate does for single calls. The library's own services
+// give statuses already.
+func translateStream(log *slog.Logger) grpc.StreamServerInterceptor {
+	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+		start := time.Now()
+		err := next(srv, stream)
+		var e *quotaerr.Error
+		if !errors.As(err, &e) {
+			return err
+		}
+		logFailure(stream.Context(), log, info.FullMethod, start, err)
+		return errtable.ToStatus(stream.Context(), err).Err()
+	}
 }
 
 func countCalls(m *metrics) grpc.UnaryServerInterceptor {
@@ -72,12 +95,17 @@ func authenticate(m *metrics, log *slog.Logger, who Authenticator) auth.AuthFunc
 				err = caught(ctx, m, log, p)
 			}
 		}()
+		method, _ := grpc.Method(ctx)
+		roles, known := access[method]
+		if !known {
+			return nil, errUnknownMethod
+		}
 		id, err := who(ctx)
 		if err != nil {
 			return nil, err
 		}
-		if id.Name == "" {
-			return nil, quotaerr.New(quotaerr.Unauthenticated, "the connection proves no identity")
+		if err := authorise(id, roles, method); err != nil {
+			return nil, err
 		}
 		return withIdentity(ctx, id), nil
 	}
@@ -91,6 +119,4 @@ func caught(ctx context.Context, m *metrics, log *slog.Logger, p any) error {
 }
 
 // refuseUnknown answers calls of services and methods that do not exist.
-func refuseUnknown(any, grpc.ServerStream) error {
-	return status.Error(codes.Unimplemented, "this node serves no such method; check the client's version")
-}
+func refuseUnknown(any, grpc.ServerStream) error { return errUnknownMethod }

@@ -54,7 +54,7 @@ func TestRetriesEndAtHalfTheHorizon(t *testing.T) {
 				last = time.Since(start)
 				return Answer{}, quotaerr.New(quotaerr.OutcomeUnknown, "")
 			}
-			d := &desk{node: "n1", backend: backend, peers: newPeers(), metrics: newMetrics(),
+			d := &desk{node: "n1", backend: backend, peers: newPeers(nil), metrics: newMetrics(),
 				maxInFlight: 1, wall: time.Now}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 			_, err := d.check(ctx, Identity{Name: "g"}, aCheck(), "grpc")

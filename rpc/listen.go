@@ -17,6 +17,15 @@ func ListenPlaintext(ctx context.Context, addr string) (net.Listener, error) {
 	return lc.Listen(ctx, "tcp", addr)
 }
 
+// Listen listens on addr, host:port: any, where connections are to be secured by TLS, else loopback only.
+func Listen(ctx context.Context, addr string, secured bool) (net.Listener, error) {
+	if !secured {
+		return ListenPlaintext(ctx, addr)
+	}
+	var lc net.ListenConfig
+	return lc.Listen(ctx, "tcp", addr)
+}
+
 // LoopbackAddr is addr, host:port, with its host as an IP address, which must be loopback.
 func LoopbackAddr(ctx context.Context, addr string) (string, error) {
 	host, port, err := net.SplitHostPort(addr)

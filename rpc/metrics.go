@@ -17,6 +17,7 @@ type metrics struct {
 	inFlight  prometheus.Gauge
 	panics    prometheus.Counter
 	calls     *prometheus.CounterVec
+	refused   *prometheus.CounterVec
 }
 
 func newMetrics() *metrics {
@@ -47,8 +48,12 @@ func newMetrics() *metrics {
 			Name: "quorate_grpc_calls_total",
 			Help: "gRPC calls served, by method and code.",
 		}, []string{"method", "code"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "quorate_connections_refused_total",
+			Help: "Connections that a door with TLS refused or ended, by door and reason.",
+		}, []string{"door", "reason"}),
 	}
-	m.registry.MustRegister(m.decisions, m.seconds, m.forwards, m.inFlight, m.panics, m.calls,
+	m.registry.MustRegister(m.decisions, m.seconds, m.forwards, m.inFlight, m.panics, m.calls, m.refused,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m

@@ -2,16 +2,19 @@ package rpc
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/stats"
 
+	"github.com/quorate/quorate/internal/identity"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
 )
@@ -28,17 +31,18 @@ const (
 // that moved gets a new one; connections to addresses that are no longer members are closed.
 type peers struct {
 	options []grpc.DialOption
+	tls     *identity.Source // nil: plaintext
 
 	mu     sync.Mutex // guards the rest
 	conns  map[string]*grpc.ClientConn
 	closed bool
 }
 
-func newPeers() *peers {
+func newPeers(tls *identity.Source) *peers {
 	return &peers{
+		tls:   tls,
 		conns: map[string]*grpc.ClientConn{},
 		options: []grpc.DialOption{
-			grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithNoProxy(),
 			grpc.WithDisableServiceConfig(),
 			grpc.WithDisableRetry(), // retries are the edge's, which knows whether one is safe
@@ -61,37 +65,48 @@ func newPeers() *peers {
 	}
 }
 
-// to returns a client for the node at addr. members are all present nodes.
-func (p *peers) to(addr string, members []Member) (quoratev1.PeerClient, error) {
+// to returns a client for the node m. members are all present nodes.
+func (p *peers) to(m Member, members []Member) (quoratev1.PeerClient, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return nil, quotaerr.New(quotaerr.NotLeader, "this node is stopping: ask another")
 	}
-	conn, ok := p.conns[addr]
+	conn, ok := p.conns[connectionOf(m)]
 	if !ok {
 		p.dropStrangers(members)
 		if len(p.conns) >= maxPeers {
 			return nil, quotaerr.New(quotaerr.Overloaded, "too many peers: %d", maxPeers)
 		}
 		var err error
-		if conn, err = grpc.NewClient("passthrough:///"+addr, p.options...); err != nil {
+		options := append(slices.Clone(p.options), grpc.WithTransportCredentials(p.credentials(m)))
+		if conn, err = grpc.NewClient("passthrough:///"+m.GRPC, options...); err != nil {
 			return nil, quotaerr.Wrap(quotaerr.NoQuorum, err, "the leader's address is unusable")
 		}
-		p.conns[addr] = conn
+		p.conns[connectionOf(m)] = conn
 	}
 	return quoratev1.NewPeerClient(conn), nil
+}
+
+// connectionOf names the connection to a node: another node at the same address is another end.
+func connectionOf(m Member) string { return m.ID + "@" + m.GRPC }
+
+func (p *peers) credentials(m Member) credentials.TransportCredentials {
+	if p.tls == nil {
+		return insecure.NewCredentials()
+	}
+	return p.tls.Credentials(m.ID)
 }
 
 func (p *peers) dropStrangers(members []Member) {
 	present := make(map[string]bool, len(members))
 	for _, m := range members {
-		present[m.GRPC] = true
+		present[connectionOf(m)] = true
 	}
-	for addr, conn := range p.conns {
-		if !present[addr] {
+	for name, conn := range p.conns {
+		if !present[name] {
 			_ = conn.Close() // only ever errs when it is closed already
-			delete(p.conns, addr)
+			delete(p.conns, name)
 		}
 	}
 }

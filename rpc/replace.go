@@ -37,7 +37,7 @@ func (s *adminService) ReplaceNode(
 func (s *peerService) ForwardReplaceNode(
 	ctx context.Context, req *quoratev1.ForwardReplaceNodeRequest,
 ) (*quoratev1.ReplaceNodeResponse, error) {
-	if err := s.admit(ctx, req.GetClusterId()); err != nil {
+	if err := s.admit(ctx, req.GetClusterId(), req.GetFromNode()); err != nil {
 		return nil, err
 	}
 	node := req.GetReplace().GetNode()

@@ -15,7 +15,7 @@ func (s *Server) ReportPace(ctx context.Context, node string, p Pace) error {
 		if m.ID != node {
 			continue
 		}
-		client, err := s.desk.peers.to(m.GRPC, members)
+		client, err := s.desk.peers.to(m, members)
 		if err != nil {
 			return err
 		}

@@ -18,6 +18,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/quorate/quorate/internal/identity"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 )
 
@@ -38,7 +39,9 @@ type Config struct {
 	// GRPC and HTTP are the listeners. The server closes them. Without TLS they must be loopback; see
 	// ListenPlaintext.
 	GRPC, HTTP net.Listener
-	// Authenticate tells who calls. Default: Plaintext.
+	// TLS has this node's certificate. nil: plaintext, on loopback only.
+	TLS *identity.Source
+	// Authenticate tells who calls. Default: Proven with TLS, Plaintext without.
 	Authenticate Authenticator
 	// Logger gets defects at level error and refusals at debug. Default: slog.Default.
 	Logger *slog.Logger
@@ -69,7 +72,7 @@ func (c *Config) Validate() error {
 	}{{"GRPC", c.GRPC}, {"HTTP", c.HTTP}} {
 		if l.listener == nil {
 			problems = append(problems, fmt.Errorf("rpc: the %s listener is missing", l.name))
-		} else if err := mustBeLoopback(l.listener); err != nil {
+		} else if err := mustBeLoopback(l.listener); err != nil && c.TLS == nil {
 			problems = append(problems, fmt.Errorf("rpc: %s: %w", l.name, err))
 		}
 	}
@@ -79,6 +82,9 @@ func (c *Config) Validate() error {
 func (c *Config) setDefaults() {
 	if c.Authenticate == nil {
 		c.Authenticate = Plaintext
+		if c.TLS != nil {
+			c.Authenticate = Proven
+		}
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -97,6 +103,7 @@ type Server struct {
 	desk     *desk
 	grpc     *grpc.Server
 	http     *http.Server
+	doors    struct{ grpc, http net.Listener }
 	health   *health.Server
 	stopping atomic.Bool
 }
@@ -109,7 +116,7 @@ func New(config Config) (*Server, error) {
 	config.setDefaults()
 	m := newMetrics()
 	s := &Server{config: config, health: health.NewServer(), desk: &desk{
-		node: config.Node, cluster: config.ClusterID, backend: config.Backend, peers: newPeers(),
+		node: config.Node, cluster: config.ClusterID, backend: config.Backend, peers: newPeers(config.TLS),
 		metrics: m, maxInFlight: int64(config.MaxInFlight), wall: time.Now,
 	}}
 	s.grpc = s.newGRPC(m)
@@ -118,14 +125,28 @@ func New(config Config) (*Server, error) {
 	s.http = &http.Server{
 		Handler: api.handler(), ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout,
 		WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
-		ErrorLog: slog.NewLogLogger(config.Logger.Handler(), slog.LevelDebug),
+		ErrorLog: slog.NewLogLogger(config.Logger.Handler(), slog.LevelDebug), ConnContext: withConn,
 	}
+	s.openDoors(m)
 	return s, nil
 }
 
+// openDoors puts the bounds, and TLS, before the listeners.
+func (s *Server) openDoors(m *metrics) {
+	if s.config.TLS == nil {
+		s.doors.grpc = netutil.LimitListener(s.config.GRPC, maxConnections)
+		s.doors.http = netutil.LimitListener(s.config.HTTP, maxConnections)
+		return
+	}
+	g := newDoor(s.config.GRPC, "grpc", s.config.TLS, m, s.config.Logger)
+	g.protocols = []string{"h2"}
+	h := newDoor(s.config.HTTP, "http", s.config.TLS, m, s.config.Logger)
+	h.protocols, h.optional = []string{"http/1.1"}, true
+	s.doors.grpc, s.doors.http = g, h
+}
+
 func (s *Server) newGRPC(m *metrics) *grpc.Server {
-	g := grpc.NewServer(
-		interceptors(m, s.config.Logger, s.config.Authenticate),
+	options := append(interceptors(m, s.config.Logger, s.config.Authenticate),
 		grpc.UnknownServiceHandler(refuseUnknown),
 		grpc.ForceServerCodecV2(newStrictCodec()),
 		grpc.MaxRecvMsgSize(transportMessageBytes),
@@ -140,6 +161,10 @@ func (s *Server) newGRPC(m *metrics) *grpc.Server {
 			MinTime: enforcedMinTime, PermitWithoutStream: true,
 		}),
 	)
+	if s.config.TLS != nil {
+		options = append(options, grpc.Creds(doorCredentials{}))
+	}
+	g := grpc.NewServer(options...)
 	g.RegisterService(strictly(quoratev1.Quota_ServiceDesc), &quotaService{desk: s.desk})
 	g.RegisterService(strictly(quoratev1.Admin_ServiceDesc),
 		&adminService{desk: s.desk, version: s.config.Version})
@@ -196,8 +221,8 @@ func (s *Server) Serve() error {
 	defer close(done)
 	s.setHealth()
 	failed := make(chan error, 2)
-	go func() { failed <- s.grpc.Serve(netutil.LimitListener(s.config.GRPC, maxConnections)) }()
-	go func() { failed <- s.http.Serve(netutil.LimitListener(s.config.HTTP, maxConnections)) }()
+	go func() { failed <- s.grpc.Serve(s.doors.grpc) }()
+	go func() { failed <- s.http.Serve(s.doors.http) }()
 	first := <-failed
 	if !s.stopping.Load() {
 		s.stop()
@@ -238,7 +263,7 @@ func (s *Server) stop() {
 	s.grpc.Stop()
 	_ = s.http.Close() // only ever errs for listeners that are closed already
 	// Neither server knows its listener before Serve, so they are closed here as well.
-	_ = s.config.GRPC.Close()
-	_ = s.config.HTTP.Close()
+	_ = s.doors.grpc.Close()
+	_ = s.doors.http.Close()
 	s.desk.peers.close()
 }

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 
+	"github.com/quorate/quorate/internal/identity"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
 )
@@ -23,7 +24,7 @@ func (s *quotaService) CheckAndConsume(
 func (s *quotaService) Peek(
 	ctx context.Context, req *quoratev1.PeekRequest,
 ) (*quoratev1.PeekResponse, error) {
-	return s.desk.peek(ctx, req)
+	return s.desk.peek(ctx, identityOf(ctx), req)
 }
 
 // peerService answers other nodes. Nothing that arrives here is passed on.
@@ -35,10 +36,15 @@ type peerService struct {
 
 var _ quoratev1.PeerServer = (*peerService)(nil)
 
-// admit refuses who is no node of this cluster.
-func (s *peerService) admit(ctx context.Context, cluster string) error {
-	if !identityOf(ctx).Node {
-		return quotaerr.New(quotaerr.PermissionDenied, "only nodes of the cluster may ask this")
+// admit refuses who is no node of this cluster, or another than it says; from is empty where it does not say.
+func (s *peerService) admit(ctx context.Context, cluster, from string) error {
+	id := identityOf(ctx)
+	if err := authorise(id, identity.Node, "another node"); err != nil {
+		return err
+	}
+	if from != "" && id.Name != InsecureName && id.Name != from {
+		return quotaerr.New(quotaerr.PermissionDenied,
+			"the certificate is that of node %s, the request says it is from %.63q", id.Name, from)
 	}
 	if cluster != s.desk.cluster {
 		return quotaerr.New(quotaerr.PermissionDenied,
@@ -50,7 +56,7 @@ func (s *peerService) admit(ctx context.Context, cluster string) error {
 func (s *peerService) ForwardCheck(
 	ctx context.Context, req *quoratev1.ForwardCheckRequest,
 ) (*quoratev1.Decision, error) {
-	if err := s.admit(ctx, req.GetClusterId()); err != nil {
+	if err := s.admit(ctx, req.GetClusterId(), req.GetFromNode()); err != nil {
 		return nil, err
 	}
 	if err := s.desk.enter(); err != nil {
@@ -76,7 +82,7 @@ func (s *peerService) ForwardCheck(
 func (s *peerService) ForwardPeek(
 	ctx context.Context, req *quoratev1.ForwardPeekRequest,
 ) (*quoratev1.PeekResponse, error) {
-	if err := s.admit(ctx, req.GetClusterId()); err != nil {
+	if err := s.admit(ctx, req.GetClusterId(), req.GetFromNode()); err != nil {
 		return nil, err
 	}
 	if err := s.desk.enter(); err != nil {
@@ -106,7 +112,7 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 func (s *peerService) NodeStatus(
 	ctx context.Context, req *quoratev1.NodeStatusRequest,
 ) (*quoratev1.NodeStatusResponse, error) {
-	if err := s.admit(ctx, req.GetClusterId()); err != nil {
+	if err := s.admit(ctx, req.GetClusterId(), ""); err != nil {
 		return nil, err
 	}
 	return ownStatus(ctx, s.desk, s.version)
@@ -115,7 +121,7 @@ func (s *peerService) NodeStatus(
 func (s *peerService) ReportPace(
 	ctx context.Context, req *quoratev1.ReportPaceRequest,
 ) (*quoratev1.ReportPaceResponse, error) {
-	if err := s.admit(ctx, req.GetClusterId()); err != nil {
+	if err := s.admit(ctx, req.GetClusterId(), req.GetFromNode()); err != nil {
 		return nil, err
 	}
 	err := s.desk.backend.ReportPace(ctx, Pace{

@@ -31,7 +31,11 @@ func (o *options) withClient(cmd *cobra.Command, f func(ctx context.Context, c *
 	if err != nil {
 		return err
 	}
-	c, err := client.New(addrs)
+	own, err := o.identity(cmd)
+	if err != nil {
+		return err
+	}
+	c, err := client.New(addrs, client.WithTLS(own))
 	if err != nil {
 		return err
 	}

@@ -112,7 +112,7 @@ func viewOf(s *quoratev1.ClusterStatusResponse) clusterView {
 	return v
 }
 
-// roleText is a replica's role in a word. A node of an earlier version does not say that it is unreachable.
+// roleText is a replica's role in a word. A node that does not answer cannot say it.
 func roleText(r *quoratev1.ReplicaState) string {
 	if !r.GetReachable() {
 		return "unreachable"

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/quorate/quorate/internal/identity"
 )
 
 // defaultAddrs are the three nodes of a local cluster as dev starts it.
@@ -21,6 +23,7 @@ const addrEnv = "QUORATE_ADDR"
 // options are the flags that all commands share.
 type options struct {
 	addr    string
+	tls     identity.Files
 	timeout time.Duration
 	output  outputFormat
 }
@@ -45,6 +48,38 @@ func (o *options) addrs(cmd *cobra.Command) ([]string, error) {
 	return addrs, nil
 }
 
+// The environment's names of the TLS flags; the flags go before them.
+const (
+	tlsCAEnv   = "QUORATE_TLS_CA"
+	tlsCertEnv = "QUORATE_TLS_CERT"
+	tlsKeyEnv  = "QUORATE_TLS_KEY"
+)
+
+// identity is the certificate to show to the cluster; nil, for plaintext, when no file is named.
+func (o *options) identity(cmd *cobra.Command) (*identity.Source, error) {
+	files := o.tls
+	named := 0
+	for _, f := range []struct {
+		file *string
+		env  string
+	}{{&files.CA, tlsCAEnv}, {&files.Cert, tlsCertEnv}, {&files.Key, tlsKeyEnv}} {
+		if *f.file == "" {
+			*f.file = os.Getenv(f.env)
+		}
+		if *f.file != "" {
+			named++
+		}
+	}
+	switch named {
+	case 0:
+		return nil, nil
+	case 3:
+		return identity.Open(files, identity.ID{})
+	default:
+		return nil, usagef(cmd, "--tls-ca, --tls-cert and --tls-key go together: give all three")
+	}
+}
+
 // run is the whole program: it carries out args and returns the exit status.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := newRoot()
@@ -66,6 +101,7 @@ func newRoot() *cobra.Command {
 		newServer(),
 		newVersion(o),
 		newCompletion(),
+		newCert(o),
 		newPolicy(o),
 		newSimulate(o),
 	)
@@ -80,6 +116,9 @@ Exit status: 0 done or allowed, 1 error, 2 usage, 3 denied, 4 unavailable.`
 	flags := root.PersistentFlags()
 	flags.StringVar(&o.addr, "addr", "",
 		"gRPC addresses of the cluster, host:port[,…] (default $"+addrEnv+", else "+defaultAddrs+")")
+	flags.StringVar(&o.tls.CA, "tls-ca", "", "file with the cluster's CA; none: no TLS (default $"+tlsCAEnv+")")
+	flags.StringVar(&o.tls.Cert, "tls-cert", "", "file with the certificate to show (default $"+tlsCertEnv+")")
+	flags.StringVar(&o.tls.Key, "tls-key", "", "file with the certificate's key (default $"+tlsKeyEnv+")")
 	flags.DurationVar(&o.timeout, "timeout", defaultTimeout, "how long to try to get an answer from the cluster")
 	flags.VarP(&o.output, "output", "o", "print as table, json or yaml")
 	// The only error is that the flag does not exist.

@@ -163,24 +163,26 @@ func (y *layer) dial(replica, address string, timeout time.Duration) (net.Conn, 
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	if err := c.introduce(p, deadline); err != nil {
+	if err := c.introduce(p, address, deadline); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
 }
 
 // introduce secures a dialled connection and sends its preamble.
-func (c *groupConn) introduce(p preamble, deadline time.Time) error {
+func (c *groupConn) introduce(p preamble, address string, deadline time.Time) error {
 	if err := c.SetDeadline(deadline); err != nil {
 		return err
 	}
-	secured, err := c.layer.listener.secure(c.Conn, p.to)
-	if err != nil {
-		return err
+	if s := c.layer.listener.config.Secure; s != nil {
+		secured, err := s.Dial(c.layer.ctx, c.Conn, p.node(), address)
+		if err != nil {
+			return err
+		}
+		c.layer.mu.Lock()
+		c.Conn = secured // the layer may be closing it
+		c.layer.mu.Unlock()
 	}
-	c.layer.mu.Lock()
-	c.Conn = secured // the layer may be closing it
-	c.layer.mu.Unlock()
 	if err := p.introduce(c); err != nil {
 		return err
 	}

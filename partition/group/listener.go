@@ -1,6 +1,7 @@
 package group
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -34,7 +35,18 @@ type ListenerConfig struct {
 	// Answer answers the questions that other nodes Ask; nil refuses them. It is called from any
 	// goroutine, must be quick, and may return at most maxQuestionBytes.
 	Answer func(from string, question []byte) []byte
+	// Secure authenticates the connections, both ways. nil leaves them as they are: loopback only.
+	Secure Secure
 	Logger *slog.Logger // nil discards
+}
+
+// Secure turns connections into authenticated ones. The raw connection has a deadline; after an error it is the
+// caller's to close.
+type Secure interface {
+	// Accept authenticates an accepted connection, and tells which node is at its other end.
+	Accept(ctx context.Context, raw net.Conn) (secured net.Conn, node string, err error)
+	// Dial authenticates a connection to addr (host:port), where node is expected.
+	Dial(ctx context.Context, raw net.Conn, node, addr string) (net.Conn, error)
 }
 
 // Refusals counts the connections that a Listener did not accept, by reason.
@@ -45,15 +57,16 @@ type Refusals struct {
 	Node      uint64 // addressed to another node
 	Group     uint64 // a group that this node does not have
 	Busy      uint64 // too many at once
+	Identity  uint64 // no node's certificate, or that of another node than the preamble names
 }
 
 // Listener is the one socket on which a node's groups are reached by their other replicas.
 type Listener struct {
 	config ListenerConfig
 	socket net.Listener
-	// secure turns an accepted or dialled connection into an authenticated one. peer is the node that
-	// was dialled, empty for an accepted connection.
-	secure   func(conn net.Conn, peer string) (net.Conn, error)
+	// ctx ends with Close, and with it the handshakes under way.
+	ctx      context.Context
+	cancel   context.CancelFunc
 	refused  [refusals]atomic.Uint64
 	waiting  chan struct{} // one per connection in its preamble
 	handlers sync.WaitGroup
@@ -65,9 +78,6 @@ type Listener struct {
 	nextLog time.Time
 	quiet   uint64 // refusals since the last logged one
 }
-
-// plain is the seam for TLS: connections as they are.
-func plain(conn net.Conn, _ string) (net.Conn, error) { return conn, nil }
 
 // Listen opens the socket at addr (host:port; port 0 picks one).
 func Listen(addr string, config ListenerConfig) (*Listener, error) {
@@ -82,8 +92,9 @@ func Listen(addr string, config ListenerConfig) (*Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("raft listener: %w", err)
 	}
+	ctx, cancel := context.WithCancel(context.Background())
 	l := &Listener{
-		config: config, socket: socket, secure: plain,
+		config: config, socket: socket, ctx: ctx, cancel: cancel,
 		waiting: make(chan struct{}, maxPreambles),
 		groups:  make(map[string]*layer),
 		early:   make(map[net.Conn]struct{}),
@@ -101,6 +112,7 @@ func (l *Listener) Refusals() Refusals {
 		Malformed: l.refused[refusalMalformed].Load(), Version: l.refused[refusalVersion].Load(),
 		Cluster: l.refused[refusalCluster].Load(), Node: l.refused[refusalNode].Load(),
 		Group: l.refused[refusalGroup].Load(), Busy: l.refused[refusalBusy].Load(),
+		Identity: l.refused[refusalIdentity].Load(),
 	}
 }
 
@@ -108,6 +120,7 @@ func (l *Listener) Refusals() Refusals {
 func (l *Listener) Close() error {
 	l.mu.Lock()
 	l.closed = true
+	l.cancel()
 	err := l.socket.Close()
 	for c := range l.early {
 		_ = c.Close() // it was about to be refused
@@ -178,11 +191,14 @@ func (l *Listener) receive(conn net.Conn) error {
 	if err := conn.SetDeadline(time.Now().Add(preambleTimeout)); err != nil {
 		return err
 	}
-	secured, err := l.secure(conn, "")
-	if err != nil {
-		return l.refuse(conn, refusalMalformed, err.Error())
+	proven := ""
+	if l.config.Secure != nil {
+		secured, node, err := l.config.Secure.Accept(l.ctx, conn)
+		if err != nil {
+			return l.noteRefusal(conn, refusalIdentity, err.Error()) // TLS has told the other end
+		}
+		conn, proven = secured, node
 	}
-	conn = secured
 	p, err := readPreamble(conn)
 	var version versionError
 	switch {
@@ -190,6 +206,9 @@ func (l *Listener) receive(conn net.Conn) error {
 		return l.refuse(conn, refusalVersion, err.Error())
 	case err != nil:
 		return l.refuse(conn, refusalMalformed, err.Error())
+	case l.config.Secure != nil && proven != nodeOf(p.from):
+		return l.refuse(conn, refusalIdentity, fmt.Sprintf("the certificate is that of node %q, the sender says it is %q",
+			proven, p.from))
 	case p.cluster != l.config.Cluster:
 		return l.refuse(conn, refusalCluster, fmt.Sprintf("from node %q of cluster %q, this is cluster %q",
 			p.from, p.cluster, l.config.Cluster))
@@ -223,13 +242,21 @@ func (l *Listener) receive(conn net.Conn) error {
 	return g.deliver(tracked)
 }
 
-// refuse counts, answers and now and then logs.
+// nodeOf is the node of a preamble's sender or addressee.
+func nodeOf(id string) string { return preamble{to: id}.node() }
+
+// refuse answers, counts and now and then logs.
 func (l *Listener) refuse(conn net.Conn, code refusal, reason string) error {
-	l.refused[code].Add(1)
 	// Only as long as the little that is written fits the socket's buffer; a peer that does not read is
 	// not waited for.
 	_ = conn.SetWriteDeadline(time.Now().Add(preambleTimeout))
 	_ = writeAnswer(conn, code, reason)
+	return l.noteRefusal(conn, code, reason)
+}
+
+// noteRefusal counts a refusal and now and then logs one.
+func (l *Listener) noteRefusal(conn net.Conn, code refusal, reason string) error {
+	l.refused[code].Add(1)
 	now := time.Now()
 	l.mu.Lock()
 	due, quiet := now.After(l.nextLog), l.quiet

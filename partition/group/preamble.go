@@ -37,6 +37,7 @@ const (
 	refusalNode
 	refusalGroup
 	refusalBusy
+	refusalIdentity
 	refusals // how many there are
 )
 

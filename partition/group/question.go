@@ -42,24 +42,26 @@ func (l *Listener) ask(ctx context.Context, node, addr string, question []byte) 
 	ctx, cancel := context.WithTimeout(ctx, questionTimeout)
 	defer cancel()
 	var d net.Dialer
-	conn, err := d.DialContext(ctx, "tcp", addr)
+	raw, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = conn.Close() }() // what was to be read has been read
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer func() { _ = raw.Close() }() // what was to be read has been read
+	stop := context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	secured, err := l.secure(conn, node)
-	if err != nil {
+	conn := raw
+	if s := l.config.Secure; s != nil {
+		if conn, err = s.Dial(ctx, raw, node, addr); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.introduce(conn); err != nil {
 		return nil, err
 	}
-	if err := p.introduce(secured); err != nil {
+	if err := writeFrame(conn, question); err != nil {
 		return nil, err
 	}
-	if err := writeFrame(secured, question); err != nil {
-		return nil, err
-	}
-	return readFrame(secured)
+	return readFrame(conn)
 }
 
 // answer serves a connection that asks; the caller closes it.

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/reflect/protopath"
 	"google.golang.org/protobuf/reflect/protorange"
 
+	"github.com/quorate/quorate/internal/identity"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
 	"github.com/quorate/quorate/rpc/errtable"
@@ -30,28 +31,55 @@ const (
 	pause = 100 * time.Millisecond
 )
 
-// errUnreachable is why an attempt was not made.
-var errUnreachable = errors.New("nothing answers there")
+// Why an attempt was not made.
+var (
+	errUnreachable = errors.New("nothing answers there")
+	errUnproven    = errors.New("one end does not accept the other's certificate")
+)
 
 // Client asks the nodes of one cluster, the first address first.
 type Client struct {
-	conns []*grpc.ClientConn
+	tls   *identity.Source // nil: plaintext
+	conns []*node
 }
 
+// node is the connection to one address.
+type node struct {
+	*grpc.ClientConn
+	addr string
+	tls  *identity.Credentials // nil: plaintext
+}
+
+// Option changes how a Client connects.
+type Option func(*Client)
+
+// WithTLS has the client show source's certificate and accept nodes of its cluster only. nil is plaintext, as
+// without it.
+func WithTLS(source *identity.Source) Option { return func(c *Client) { c.tls = source } }
+
 // New makes a client of the nodes at addrs (host:port). It connects when it is used.
-func New(addrs []string) (*Client, error) {
+func New(addrs []string, options ...Option) (*Client, error) {
 	if len(addrs) == 0 {
 		return nil, errors.New("no address: name at least one node")
 	}
 	c := &Client{}
+	for _, o := range options {
+		o(c)
+	}
 	for _, a := range addrs {
-		conn, err := grpc.NewClient("passthrough:///"+a,
-			grpc.WithTransportCredentials(insecure.NewCredentials()),
+		n := &node{addr: a}
+		creds := insecure.NewCredentials()
+		if c.tls != nil {
+			n.tls = c.tls.Credentials("")
+			creds = n.tls
+		}
+		var err error
+		n.ClientConn, err = grpc.NewClient("passthrough:///"+a, grpc.WithTransportCredentials(creds),
 			grpc.WithNoProxy(), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry())
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("address %s: %w", a, err), c.Close())
 		}
-		c.conns = append(c.conns, conn)
+		c.conns = append(c.conns, n)
 	}
 	return c, nil
 }
@@ -140,6 +168,7 @@ func ask[T any](
 	var zero T
 	var last *quotaerr.Error
 	for round := 0; ; round++ {
+		unproven := 0
 		for _, conn := range c.conns {
 			if ctx.Err() != nil {
 				return zero, finally(ctx, last)
@@ -150,7 +179,9 @@ func ask[T any](
 			}
 			e := errtable.FromStatus(err)
 			unknown := last != nil && last.Reason == quotaerr.OutcomeUnknown
-			if !errtable.Lookup(e.Reason).Retryable() {
+			if errors.Is(e, errUnproven) {
+				unproven++ // of this node only: another one's certificate may be good
+			} else if !errtable.Lookup(e.Reason).Retryable() {
 				// Once an attempt's fate is unknown, a refusal does not say that nothing was consumed; but a
 				// conflict says that the id was another decision's all the time.
 				if unknown && e.Reason != quotaerr.DecisionIDConflict {
@@ -162,6 +193,9 @@ func ask[T any](
 			if !unknown && (last == nil || !errors.Is(e, errUnreachable) || errors.Is(last, errUnreachable)) {
 				last = e
 			}
+		}
+		if unproven == len(c.conns) {
+			return zero, last // waiting mends no certificate
 		}
 		rest := time.NewTimer(pause + rand.N(pause))
 		select {
@@ -175,7 +209,7 @@ func ask[T any](
 
 // once makes one attempt at one node.
 func once[T any](
-	ctx context.Context, conn *grpc.ClientConn, attempt func(context.Context, *grpc.ClientConn) (T, error),
+	ctx context.Context, conn *node, attempt func(context.Context, *grpc.ClientConn) (T, error),
 ) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
@@ -183,11 +217,11 @@ func once[T any](
 		var zero T
 		return zero, err
 	}
-	return attempt(ctx, conn)
+	return attempt(ctx, conn.ClientConn)
 }
 
 // reach waits for a connection, so that a node that is not there is told from one that has the request.
-func reach(ctx context.Context, conn *grpc.ClientConn) error {
+func reach(ctx context.Context, conn *node) error {
 	if conn.GetState() == connectivity.TransientFailure {
 		// Such a connection goes on saying so until it succeeds: a new try shows in time only.
 		var cancel context.CancelFunc
@@ -204,14 +238,26 @@ func reach(ctx context.Context, conn *grpc.ClientConn) error {
 		case connectivity.Idle:
 			conn.Connect()
 		case connectivity.TransientFailure, connectivity.Shutdown:
-			return quotaerr.Wrap(quotaerr.NoQuorum, errUnreachable, "no node is reached at %s: check --addr and that it runs",
-				strings.TrimPrefix(conn.Target(), "passthrough:///"))
+			return conn.unreached()
 		}
 		if !conn.WaitForStateChange(ctx, state) {
-			return quotaerr.Wrap(quotaerr.NoQuorum, errUnreachable, "no node is reached at %s in time",
-				strings.TrimPrefix(conn.Target(), "passthrough:///"))
+			return quotaerr.Wrap(quotaerr.NoQuorum, errUnreachable, "no node is reached at %s in time", conn.addr)
 		}
 	}
+}
+
+// unreached is why there is no connection.
+func (n *node) unreached() error {
+	if n.tls == nil {
+		return quotaerr.Wrap(quotaerr.NoQuorum, errUnreachable, "no node is reached at %s: check --addr and that it runs, "+
+			"and give --tls-ca, --tls-cert and --tls-key if it speaks TLS", n.addr)
+	}
+	if err := n.tls.Failure(); err != nil {
+		return quotaerr.Wrap(quotaerr.Unauthenticated, errUnproven, "TLS with %s failed: %v: check --addr, and that the "+
+			"node and --tls-ca, --tls-cert and --tls-key are of one cluster", n.addr, err)
+	}
+	return quotaerr.Wrap(quotaerr.NoQuorum, errUnreachable, "no node is reached at %s: check --addr and that it runs",
+		n.addr)
 }
 
 // finally is what is said when the time is up.

@@ -3,7 +3,8 @@
 //
 // Guarantees: every attempt at a check carries the same decision id, so attempts do not add up, as long as
 // all of them fall within the class's replay horizon; a definite answer is never asked for twice; a failure
-// is a *quotaerr.Error. The client does not know the horizon, which can be as short as a second.
+// is a *quotaerr.Error. With TLS it talks to nodes of its own certificate's cluster only, whatever their CA. The
+// client does not know the horizon, which can be as short as a second.
 //
 // The caller's duties: set a deadline on the context, well within the replay horizon; Close the client.
 //

@@ -1,0 +1,253 @@
+package rpc
+
+import (
+	"context"
+	"net/http"
+	"sort"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/internal/identity"
+	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
+	"github.com/quorate/quorate/quotaerr"
+	"github.com/quorate/quorate/rpc/errtable"
+)
+
+// methodsOf are the full names of all that a node serves over gRPC.
+func methodsOf(s *Server) (out []string) {
+	for service, info := range s.grpc.GetServiceInfo() {
+		for _, m := range info.Methods {
+			out = append(out, "/"+service+"/"+m.Name)
+		}
+	}
+	sort.Strings(out)
+	return out
+}
+
+// Shows that every method that a node serves says who may call it, and that nothing else does.
+func TestEveryMethodHasItsRoles(t *testing.T) {
+	served := methodsOf(mustNode(t, "n1", allowing()).Server)
+	if len(served) < 10 {
+		t.Fatalf("only %v", served)
+	}
+	for _, m := range served {
+		if access[m] == 0 {
+			t.Errorf("%s has no roles in access: nobody could call it", m)
+		}
+	}
+	if len(access) != len(served) {
+		t.Errorf("access has %d methods, %d are served", len(access), len(served))
+	}
+}
+
+// Shows over real TLS, for every method and every role, that a call is refused as permission_denied exactly where
+// the contract says so, written out here apart from the table under test, and that nothing refused reaches the
+// backend.
+func TestRolesOnTheWire(t *testing.T) {
+	contract := map[string][]string{
+		"gateway": {"/quorate.v1.Quota/CheckAndConsume", "/quorate.v1.Quota/Peek"},
+		"viewer":  {"/quorate.v1.Quota/Peek", "/quorate.v1.Admin/ClusterStatus"},
+		"admin":   {"/quorate.v1.Quota/Peek", "/quorate.v1.Admin/ClusterStatus", "/quorate.v1.Admin/ReplaceNode"},
+		"node": {
+			"/quorate.v1.Peer/ForwardCheck", "/quorate.v1.Peer/ForwardPeek", "/quorate.v1.Peer/NodeStatus",
+			"/quorate.v1.Peer/ReportPace", "/quorate.v1.Peer/ForwardReplaceNode",
+		},
+	}
+	ca := mustCA(t, tlsCluster)
+	backend := allowing()
+	n := mustSecure(t, ca, "n1", backend)
+	for _, role := range []identity.Role{identity.Gateway, identity.Viewer, identity.Admin, identity.Node} {
+		may := map[string]bool{}
+		for _, m := range contract[role.String()] {
+			may[m] = true
+		}
+		conn := mustDial(t, n.grpcAddr, ca.must(t, role, "x"))
+		for _, m := range methodsOf(n.Server) {
+			var out []byte
+			var err error
+			if strings.HasPrefix(m, "/grpc.health.") {
+				may[m] = true
+			}
+			if strings.HasSuffix(m, "/Watch") {
+				var s grpc.ServerStreamingClient[healthv1.HealthCheckResponse]
+				s, err = healthv1.NewHealthClient(conn).Watch(within(t, 10*time.Second), &healthv1.HealthCheckRequest{})
+				if err == nil {
+					_, err = s.Recv()
+				}
+			} else {
+				// An empty message: beyond the door it is malformed, or its cluster is another.
+				err = conn.Invoke(within(t, 10*time.Second), m, []byte{}, &out, grpc.ForceCodec(rawCodec{}))
+			}
+			refused := status.Code(err) == codes.PermissionDenied && strings.Contains(err.Error(), "it takes the role")
+			if refused == may[m] {
+				t.Errorf("%s calls %s: %v", role, m, err)
+			}
+		}
+		var out []byte
+		err := conn.Invoke(within(t, 10*time.Second), "/quorate.v1.Admin/Everything", []byte{}, &out, grpc.ForceCodec(rawCodec{}))
+		if status.Code(err) != codes.Unimplemented {
+			t.Errorf("%s calls what is not there: %v", role, err)
+		}
+	}
+	if got := backend.seen(); len(got) != 0 {
+		t.Errorf("the backend saw %+v", got)
+	}
+}
+
+// Shows that a gateway gets decisions, under the name in its certificate, for the classes in it and no other, in
+// the check itself and in what it charges besides, over both protocols and for peeks.
+func TestClassesOfAGateway(t *testing.T) {
+	ca := mustCA(t, tlsCluster)
+	backend := allowing()
+	backend.peek = func(context.Context, fsm.Peek) (UsageAnswer, error) { return UsageAnswer{}, nil }
+	n := mustSecure(t, ca, "n1", backend)
+	own := ca.must(t, identity.Gateway, "edge-1", "convert", "a,b")
+	quota := quoratev1.NewQuotaClient(mustDial(t, n.grpcAddr, own))
+	web := n.as(t, own, own)
+	for _, c := range []struct {
+		class, also string
+		want        quotaerr.Reason
+	}{
+		{"convert", "", ""}, {"a,b", "", ""}, {"convert", "a,b", ""},
+		{"login", "", quotaerr.PermissionDenied}, {"a", "", quotaerr.PermissionDenied},
+		{"convert", "login", quotaerr.PermissionDenied},
+	} {
+		req := aCheck()
+		req.ApiClass = c.class
+		body := `{"principal":"acme","decision_id":"d1","api_class":"` + c.class + `"`
+		if c.also != "" {
+			req.Also = []*quoratev1.Charge{{ApiClass: c.also}}
+			body += `,"also":[{"api_class":"` + c.also + `"}]`
+		}
+		_, err := quota.CheckAndConsume(within(t, 10*time.Second), req)
+		if e := errtable.FromStatus(err); e != nil && e.Reason != c.want || e == nil && c.want != "" {
+			t.Errorf("%+v: %v", c, err)
+		}
+		r := web.mustPost(t, body+"}")
+		if want := map[bool]int{true: http.StatusOK, false: http.StatusForbidden}[c.want == ""]; r.status != want {
+			t.Errorf("%+v over HTTP: %d %s", c, r.status, r.body)
+		}
+		_, err = quota.Peek(within(t, 10*time.Second), &quoratev1.PeekRequest{Principal: "acme", ApiClass: c.class})
+		if c.also == "" && (status.Code(err) == codes.PermissionDenied) != (c.want != "") {
+			t.Errorf("%+v, peek: %v", c, err)
+		}
+	}
+	for _, c := range backend.seen() {
+		if c.Gateway != "edge-1" {
+			t.Errorf("decided for gateway %q", c.Gateway)
+		}
+	}
+	if got := len(backend.seen()); got != 6 {
+		t.Errorf("%d checks were decided", got)
+	}
+}
+
+// Shows the HTTP door by role: probes are open to all, metrics to who may look on, checks to gateways; without a
+// certificate, or with one of another cluster, the answer says what is missing.
+func TestRolesOverHTTP(t *testing.T) {
+	ca := mustCA(t, tlsCluster)
+	n := mustSecure(t, ca, "n1", allowing())
+	trusted := ca.must(t, identity.Viewer, "v")
+	for _, c := range []struct {
+		name                        string
+		own                         *identity.Source
+		livez, readyz, metrics, ask int
+	}{
+		{"nobody", nil, 200, 200, 401, 401},
+		{"viewer", trusted, 200, 200, 200, 403},
+		{"admin", ca.must(t, identity.Admin, "a"), 200, 200, 200, 403},
+		{"gateway", ca.must(t, identity.Gateway, "g"), 200, 200, 403, 200},
+		{"node", ca.must(t, identity.Node, "n2"), 200, 200, 403, 403},
+	} {
+		web := n.as(t, trusted, c.own)
+		for path, want := range map[string]int{"/livez": c.livez, "/readyz": c.readyz, "/metrics": c.metrics} {
+			if r := web.mustDo(t, http.MethodGet, path, nil); r.status != want {
+				t.Errorf("%s gets %s: %d, want %d: %.200s", c.name, path, r.status, want, r.body)
+			}
+		}
+		r := web.mustPost(t, aBody)
+		if r.status != c.ask || (c.ask == 401) != strings.Contains(r.body, "no certificate was shown") {
+			t.Errorf("%s checks: %d %s, want %d", c.name, r.status, r.body, c.ask)
+		}
+	}
+}
+
+// Shows that a certificate of another cluster is refused as unauthenticated by either end, in words that name
+// both clusters, though the CA is trusted.
+func TestForeignCluster(t *testing.T) {
+	ca, foreign := mustCA(t, tlsCluster), mustCA(t, foreignCluster)
+	n := mustSecure(t, &testCA{ca.Authority, mustBundle(t, ca.file, foreign.file)}, "n1", allowing())
+	trusting := &testCA{foreign.Authority, mustBundle(t, ca.file, foreign.file)}
+	own := trusting.must(t, identity.Gateway, "g")
+
+	// The client's own check.
+	creds := own.Credentials("")
+	conn, err := grpc.NewClient("passthrough:///"+n.grpcAddr, grpc.WithTransportCredentials(creds), grpc.WithNoProxy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, err = quoratev1.NewQuotaClient(conn).CheckAndConsume(within(t, 10*time.Second), aCheck())
+	if err == nil || creds.Failure() == nil || !strings.Contains(creds.Failure().Error(), tlsCluster) ||
+		!strings.Contains(creds.Failure().Error(), foreignCluster) {
+		t.Errorf("%v, failure %v", err, creds.Failure())
+	}
+
+	// A client that checks nothing.
+	config := own.Client(n.config.HTTP.Addr().String(), "")
+	config.VerifyConnection = nil
+	web := &testNode{Server: n.Server, url: "https://" + n.config.HTTP.Addr().String(),
+		http: &http.Client{Transport: &http.Transport{TLSClientConfig: config}}}
+	t.Cleanup(web.http.CloseIdleConnections)
+	r := web.mustPost(t, aBody)
+	if r.status != 401 || !strings.Contains(r.body, tlsCluster) || !strings.Contains(r.body, foreignCluster) {
+		t.Errorf("%d %s", r.status, r.body)
+	}
+}
+
+// Shows that a check is passed on between nodes by their certificates, with the gateway's own name, and that a
+// node cannot speak for another.
+func TestForwardingWithTLS(t *testing.T) {
+	ca := mustCA(t, tlsCluster)
+	there := allowing()
+	leader := mustSecure(t, ca, "n2", there)
+	here := allowing()
+	here.leader = func() Leadership { return Leadership{Node: "n2", Epoch: 7} }
+	here.members = []Member{{ID: "n2", GRPC: leader.grpcAddr}}
+	n := mustSecure(t, ca, "n1", here)
+	own := ca.must(t, identity.Gateway, "edge-1")
+	d, err := quoratev1.NewQuotaClient(mustDial(t, n.grpcAddr, own)).CheckAndConsume(within(t, 10*time.Second), aCheck())
+	if err != nil || !Allowed(d) {
+		t.Fatalf("%v %v", d, err)
+	}
+	if got := there.seen(); len(got) != 1 || got[0].Gateway != "edge-1" {
+		t.Errorf("the leader decided %+v", got)
+	}
+
+	// The node at the address is another than the one that is looked for.
+	here.mu.Lock()
+	here.members = []Member{{ID: "n3", GRPC: leader.grpcAddr}}
+	here.mu.Unlock()
+	here.leader = func() Leadership { return Leadership{Node: "n3", Epoch: 7} }
+	_, err = quoratev1.NewQuotaClient(mustDial(t, n.grpcAddr, own)).CheckAndConsume(within(t, 500*time.Millisecond), aCheck())
+	if got := there.seen(); err == nil || len(got) != 1 {
+		t.Errorf("n2 decided for n3: %v, %+v", err, got)
+	}
+
+	routed := aCheck()
+	routed.RouteEpoch = 7
+	_, err = quoratev1.NewPeerClient(mustDial(t, leader.grpcAddr, ca.must(t, identity.Node, "n1"))).ForwardCheck(
+		within(t, 10*time.Second), &quoratev1.ForwardCheckRequest{
+			ClusterId: tlsCluster, FromNode: "n3", Gateway: "edge-1", Check: routed,
+		})
+	if e := errtable.FromStatus(err); e == nil || e.Reason != quotaerr.PermissionDenied {
+		t.Errorf("n1 speaks for n3: %v", err)
+	}
+}
