@@ -467,3 +467,27 @@ func TestConfigProblems(t *testing.T) {
 		}
 	}
 }
+
+// A node that has won, and whose barrier then fails, may not stamp: it leads without being ready, tries again,
+// and is ready when a barrier of its own term has come through.
+func TestBarrierFailsAfterWinning(t *testing.T) {
+	c := newCluster(t, 1, 1, nil)
+	leader := c.leader(t)
+	term := leader.Leadership().Term
+	leader.setLeadership(Leadership{Term: term}) // as it was when it had just won
+	a := leader.settle(attempt{term: term, started: time.Now()}, raft.ErrEnqueueTimeout)
+	if got := leader.Leadership(); got != (Leadership{Term: term}) {
+		t.Errorf("after a failed barrier: %+v", got)
+	}
+	if a.term != term || a.result != nil {
+		t.Fatalf("it gives up: %+v", a)
+	}
+	a = leader.press(a)
+	if got := leader.Leadership(); got.Ready || a.result == nil {
+		t.Errorf("before the next barrier came through: %+v", got)
+	}
+	leader.settle(a, <-a.result)
+	if got := leader.Leadership(); got != (Leadership{Term: term, Ready: true}) {
+		t.Errorf("after a barrier that came through: %+v", got)
+	}
+}
