@@ -14,11 +14,11 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/partition/group"
+	"github.com/quorate/quorate/partition/storage"
 )
 
 const (
 	memoryFile = "peers.json"
-	memoryTmp  = memoryFile + ".tmp"
 	// memoryVersion is that of the file's format.
 	memoryVersion = 1
 	// memoryInterval is how often the file is written at most, and how often it is looked who leads.
@@ -169,30 +169,7 @@ func (m *memory) save(groupID string) (err error) {
 	if err != nil {
 		return err
 	}
-	tmp := filepath.Join(m.dir, memoryTmp)
-	if err := writeSynced(tmp, data); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp, filepath.Join(m.dir, memoryFile)); err != nil {
-		return err
-	}
-	d, err := os.Open(m.dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
-func writeSynced(path string, data []byte) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	return errors.Join(err, f.Close())
+	return storage.ReplaceFile(filepath.Join(m.dir, memoryFile), data)
 }
 
 // remember keeps the memory until ctx ends. What followers acknowledge is known exactly. A leader has every

@@ -242,21 +242,17 @@ func writeIdentity(dir string, r identityRecord) error {
 	if err != nil {
 		return fmt.Errorf("encode identity: %w", err)
 	}
-	tmp := filepath.Join(dir, identityTmp)
-	if err := writeSynced(tmp, data); err != nil {
-		return fmt.Errorf("write identity: %w", err)
-	}
-	if err := os.Rename(tmp, filepath.Join(dir, identityFile)); err != nil {
-		return fmt.Errorf("write identity: %w", err)
-	}
-	if err := syncDir(dir); err != nil {
+	if err := ReplaceFile(filepath.Join(dir, identityFile), data); err != nil {
 		return fmt.Errorf("write identity: %w", err)
 	}
 	return nil
 }
 
-func writeSynced(path string, data []byte) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+// ReplaceFile makes a small file whole or leaves it as it was, also through a loss of power; path.tmp may
+// stay behind.
+func ReplaceFile(path string, data []byte) error {
+	tmp := path + ".tmp"
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -264,7 +260,13 @@ func writeSynced(path string, data []byte) error {
 	if err == nil {
 		err = f.Sync()
 	}
-	return errors.Join(err, f.Close())
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
 }
 
 // syncDir makes the names in a directory durable.
