@@ -18,6 +18,8 @@ const (
 	preambleTimeout = 3 * time.Second
 	// maxPreambles bounds the connections that have not said so yet.
 	maxPreambles = 64
+	// placeTimeout is how long a new connection waits for the place of one that was ended for it.
+	placeTimeout = 100 * time.Millisecond
 	// maxGroupConns bounds the accepted connections of one group: a peer uses about five.
 	maxGroupConns = 128
 	// refusalLogInterval is how often a refused connection is logged at most.
@@ -56,7 +58,7 @@ type Refusals struct {
 	Cluster   uint64 // another cluster
 	Node      uint64 // addressed to another node
 	Group     uint64 // a group that this node does not have
-	Busy      uint64 // too many at once
+	Busy      uint64 // too many at once; those that were ended for others are among them
 	Identity  uint64 // no node's certificate, or that of another node than the preamble names
 }
 
@@ -71,12 +73,13 @@ type Listener struct {
 	waiting  chan struct{} // one per connection in its preamble
 	handlers sync.WaitGroup
 
-	mu      sync.Mutex // guards the fields below
-	closed  bool
-	groups  map[string]*layer
-	early   map[net.Conn]struct{} // connections in their preamble
-	nextLog time.Time
-	quiet   uint64 // refusals since the last logged one
+	mu       sync.Mutex // guards the fields below
+	closed   bool
+	groups   map[string]*layer
+	early    map[net.Conn]uint64 // connections in their preamble, by arrival
+	arrivals uint64
+	nextLog  time.Time
+	quiet    uint64 // refusals since the last logged one
 }
 
 // Listen opens the socket at addr (host:port; port 0 picks one).
@@ -97,7 +100,7 @@ func Listen(addr string, config ListenerConfig) (*Listener, error) {
 		config: config, socket: socket, ctx: ctx, cancel: cancel,
 		waiting: make(chan struct{}, maxPreambles),
 		groups:  make(map[string]*layer),
-		early:   make(map[net.Conn]struct{}),
+		early:   make(map[net.Conn]uint64),
 	}
 	l.handlers.Go(l.accept)
 	return l, nil
@@ -145,9 +148,7 @@ func (l *Listener) accept() {
 			<-time.After(delay)
 			continue
 		}
-		select {
-		case l.waiting <- struct{}{}:
-		default:
+		if !l.place() {
 			_ = l.refuse(conn, refusalBusy, "too many connections are being opened at once")
 			_ = conn.Close()
 			continue
@@ -164,11 +165,44 @@ func (l *Listener) accept() {
 	}
 }
 
+// place takes one of the places for connections in their preamble. When there is none the connection that
+// has been silent for longest makes room: replicas say what they want at once, and so are not kept out by
+// any number of connections that say nothing.
+func (l *Listener) place() bool {
+	select {
+	case l.waiting <- struct{}{}:
+		return true
+	default:
+	}
+	l.mu.Lock()
+	var oldest net.Conn
+	for c, arrived := range l.early {
+		if oldest == nil || arrived < l.early[oldest] {
+			oldest = c
+		}
+	}
+	if oldest != nil {
+		delete(l.early, oldest) // not to be chosen again
+		l.refused[refusalBusy].Add(1)
+		_ = oldest.Close() // it has said nothing
+	}
+	l.mu.Unlock()
+	timer := time.NewTimer(placeTimeout)
+	defer timer.Stop()
+	select {
+	case l.waiting <- struct{}{}:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
 func (l *Listener) track(conn net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.closed {
-		l.early[conn] = struct{}{}
+		l.arrivals++
+		l.early[conn] = l.arrivals
 	}
 	return !l.closed
 }
