@@ -48,6 +48,12 @@
 //     old log, and refuse what follows. The log is dropped whole, memory and disk are compared after
 //     each install, and a difference is fatal. Trailing entries are many times those in flight, which
 //     keeps it from happening in the first place.
+//   - A leader that has lost sight of how far a follower is sends a snapshot that ends before what the
+//     follower has committed, and Raft goes back to it, dropping entries that it acknowledged. The transport
+//     answers such a snapshot without installing it. Likewise a request that begins before what the follower
+//     has compacted away, all of it committed, begins where the follower's log does; Raft would refuse it.
+//   - After a refused request Raft reads no more of a pipeline's answers, but may send once more and wait in
+//     that for as long as it leads. The pipeline ends with the refusal.
 //   - A leader that cannot apply an entry of its own term for Timing.Ready hands over: it would
 //     otherwise hold the place and serve nobody.
 //   - Pre-votes need the transport to implement raft.WithPreVote, or Raft silently does without.

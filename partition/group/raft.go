@@ -95,7 +95,7 @@ func (g *RaftGroup) open() (err error) {
 	if err != nil {
 		return errors.Join(err, store.Close())
 	}
-	g.transport = newGuarded(inner, g.checkInstall)
+	g.transport = newGuarded(inner, (*requestView)(g))
 	g.raft, err = g.start(store)
 	if err == nil {
 		err = store.Started()
@@ -141,6 +141,28 @@ func (g *RaftGroup) fatal(err error) {
 	default:
 		g.config.Fatal(err)
 	}
+}
+
+// requestView is the replica as its transport sees it.
+type requestView RaftGroup
+
+func (v *requestView) installed() { (*RaftGroup)(v).checkInstall() }
+
+func (v *requestView) committed() uint64 {
+	select {
+	case <-v.opened:
+		return v.raft.CommitIndex()
+	default:
+		return 0
+	}
+}
+
+func (v *requestView) beginsAfter(index uint64) (Position, bool) {
+	s := v.store.Load()
+	if s == nil {
+		return Position{}, false
+	}
+	return s.BeginsAfter(index)
 }
 
 // checkInstall compares Raft's memory with the disk after a snapshot install. When the replaced log

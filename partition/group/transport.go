@@ -1,6 +1,7 @@
 package group
 
 import (
+	"io"
 	"sync"
 	"sync/atomic"
 
@@ -18,19 +19,29 @@ type guarded struct {
 	loop     sync.WaitGroup
 	commits  recentCommits
 	acked    acknowledged
+	replica  replicaView
+}
+
+// replicaView is what the transport has to know of the replica behind it.
+type replicaView interface {
 	// installed is called after each snapshot that Raft says it has installed, before the answer leaves.
-	installed func()
+	installed()
+	// committed is the last index that this replica knows to be committed; 0 before it is open.
+	committed() uint64
+	// beginsAfter is the first entry in the log, or the end of the newest snapshot when the log is empty, if
+	// that lies beyond an index.
+	beginsAfter(index uint64) (p Position, ok bool)
 }
 
 var _ Transport = (*guarded)(nil)
 
-func newGuarded(inner Transport, installed func()) *guarded {
+func newGuarded(inner Transport, replica replicaView) *guarded {
 	g := &guarded{
 		Transport: inner,
 		requests:  make(chan raft.RPC),
 		done:      make(chan struct{}),
 		acked:     newAcknowledged(),
-		installed: installed,
+		replica:   replica,
 	}
 	g.loop.Go(g.receive)
 	return g
@@ -63,11 +74,15 @@ func (g *guarded) receive() {
 		case r := <-g.Transport.Consumer():
 			switch command := r.Command.(type) {
 			case *raft.AppendEntriesRequest:
+				skipCommitted(command, g.replica)
 				g.commits.note(command)
 				if guard.On(guard.CommitClamp) {
 					clampCommit(command)
 				}
 			case *raft.InstallSnapshotRequest:
+				if g.outdated(r, command) {
+					continue
+				}
 				r.RespChan = g.checkInstall(r.RespChan)
 			}
 			select {
@@ -77,6 +92,56 @@ func (g *guarded) receive() {
 			}
 		}
 	}
+}
+
+// skipCommitted lets a request begin where this replica's log does, when it begins before and all that lies
+// between is committed here. Raft would look for an entry that is compacted away, refuse the request, and
+// be sent one that begins earlier still. What is committed is the same in every leader's log.
+func skipCommitted(r *raft.AppendEntriesRequest, replica replicaView) {
+	if r.PrevLogEntry == 0 && len(r.Entries) == 0 {
+		return // a heartbeat
+	}
+	p, ok := replica.beginsAfter(r.PrevLogEntry)
+	if !ok || p.Index > replica.committed() {
+		return
+	}
+	r.PrevLogEntry, r.PrevLogTerm = p.Index, p.Term
+	for len(r.Entries) > 0 && r.Entries[0].Index <= p.Index {
+		r.Entries = r.Entries[1:]
+	}
+}
+
+// outdated answers a snapshot that ends within what this replica knows to be committed, and reports whether
+// it did. Raft would install it: go back to an older state and drop the entries behind, which it has
+// acknowledged. The leader goes on behind the snapshot.
+func (g *guarded) outdated(r raft.RPC, q *raft.InstallSnapshotRequest) bool {
+	// As a heartbeat, first: Raft then has handled all requests before, and has looked at the sender's term.
+	answered := make(chan raft.RPCResponse, 1)
+	probe := raft.RPC{
+		Command:  &raft.AppendEntriesRequest{RPCHeader: q.RPCHeader, Term: q.Term},
+		RespChan: answered,
+	}
+	select {
+	case g.requests <- probe:
+	case <-g.done:
+		return true
+	}
+	var response raft.RPCResponse
+	select {
+	case response = <-answered:
+	case <-g.done:
+		return true
+	}
+	heartbeat, ok := response.Response.(*raft.AppendEntriesResponse)
+	if !ok || response.Error != nil || !heartbeat.Success || q.LastLogIndex > g.replica.committed() {
+		return false
+	}
+	g.loop.Go(func() {
+		// What follows it on the connection is read only when all of it has been.
+		_, err := io.Copy(io.Discard, r.Reader)
+		r.Respond(&raft.InstallSnapshotResponse{Term: heartbeat.Term, Success: err == nil}, err)
+	})
+	return true
 }
 
 // clampCommit keeps a follower from committing entries that this request has not compared with the
@@ -107,7 +172,7 @@ func (g *guarded) checkInstall(answer chan<- raft.RPCResponse) chan<- raft.RPCRe
 		select {
 		case response := <-inner:
 			if r, ok := response.Response.(*raft.InstallSnapshotResponse); ok && r.Success {
-				g.installed()
+				g.replica.installed()
 			}
 			answer <- response // has room for one
 		case <-g.done:

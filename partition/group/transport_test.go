@@ -10,9 +10,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 )
+
+// blankReplica is the view of a replica that has nothing yet.
+type blankReplica struct{}
+
+func (blankReplica) installed()                          {}
+func (blankReplica) committed() uint64                   { return 0 }
+func (blankReplica) beginsAfter(uint64) (Position, bool) { return Position{}, false }
 
 // impostor is a node b that sends whatever a leader could send, over a real connection.
 type impostor struct {
@@ -24,7 +32,7 @@ func newImpostor(t *testing.T, l *Listener, to Member) *impostor {
 	t.Helper()
 	inner, err := l.Transport("p7", Member{ID: "b", Addr: l.Addr()}, 2*time.Second, hclog.NewNullLogger())
 	must(t, err)
-	transport := newGuarded(inner, func() {})
+	transport := newGuarded(inner, blankReplica{})
 	stop := make(chan struct{})
 	var drain sync.WaitGroup
 	drain.Go(func() { // it votes for nobody
@@ -150,7 +158,7 @@ func TestNoHeartbeatFastPath(t *testing.T) {
 			a, err := al.Transport("p7", Member{ID: "a", Addr: al.Addr()}, 2*time.Second, hclog.NewNullLogger())
 			must(t, err)
 			if guard {
-				a = newGuarded(a, func() {})
+				a = newGuarded(a, blankReplica{})
 			}
 			defer func() { must(t, a.Close()) }()
 			fast := make(chan struct{}, 1)
@@ -281,5 +289,69 @@ func TestPipelineEndsWithRefusal(t *testing.T) {
 	must(t, p.Close())
 	if got := acked.by("b"); got != (Position{}) {
 		t.Errorf("a refusal counts as an acknowledgement of %v", got)
+	}
+}
+
+// mustInstall sends a snapshot that ends at index.
+func (i *impostor) mustInstall(t *testing.T, term, index uint64) {
+	t.Helper()
+	state := binary.BigEndian.AppendUint64([]byte(snapshotMagic), index)
+	state = append(state, `["the state"]`...)
+	var response raft.InstallSnapshotResponse
+	err := i.InstallSnapshot(i.to.replicaID(), raft.ServerAddress(i.to.Addr), &raft.InstallSnapshotRequest{
+		RPCHeader: i.header(), SnapshotVersion: 1, Term: term, Leader: []byte(i.self.Addr),
+		LastLogIndex: index, LastLogTerm: 5, Configuration: raft.EncodeConfiguration(raft.Configuration{}),
+		ConfigurationIndex: 1, Size: int64(len(state)),
+	}, &response, bytes.NewReader(state))
+	if err != nil || !response.Success {
+		t.Fatalf("install: %+v, %v", response, err)
+	}
+}
+
+// A leader that has fallen back in what it believes of a follower sends a snapshot that ends before what the
+// follower has committed: nothing of it is installed, nothing of the log goes, and the log goes on. Raft
+// alone would go back, and forget what it acknowledged.
+func TestOlderSnapshot(t *testing.T) {
+	a, b := follower(t, nil)
+	b.mustAppend(t, 5, 1, 1, 60, 60)
+	want := cluster{a}.agree(t, 59)
+	b.mustInstall(t, 6, 40)
+	b.mustAppend(t, 6, 40, 5, 62, 62) // as the leader goes on, behind the snapshot
+	got := cluster{a}.agree(t, 61)
+	if diff := cmp.Diff(want, got[:59]); diff != "" {
+		t.Errorf("after an older snapshot: %s", diff)
+	}
+	if s := a.Status(); s.LastIndex != 62 || s.SnapshotIndex != 0 || s.SnapshotsInstalled != 0 || s.Term != 6 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A leader that begins before what a follower has compacted away is understood: with entries that are all
+// committed there, with some that are new, and with the very first; no snapshot is needed.
+func TestCompactedAway(t *testing.T) {
+	a, b := follower(t, nil)
+	b.mustAppend(t, 5, 1, 1, 60, 60)
+	b.mustAppend(t, 5, 60, 5, 120, 120)
+	b.mustAppend(t, 5, 120, 5, 200, 200)
+	cluster{a}.agree(t, 199)
+	a.RaftGroup.config.Compaction.TrailingBytes = 1 // 64 entries stay all the same
+	must(t, a.CompactNow())
+	first, ok := a.store.Load().BeginsAfter(0)
+	if !ok || first.Index < 100 {
+		t.Fatalf("the log begins at %+v", first)
+	}
+	b.mustAppend(t, 5, 20, 5, 30, 200)
+	b.mustAppend(t, 5, 50, 5, 210, 210)
+	request := &raft.AppendEntriesRequest{RPCHeader: b.header(), Term: 5, LeaderCommitIndex: 210, Entries: []*raft.Log{
+		{Index: 1, Term: 1, Type: raft.LogNoop}, {Index: 2, Term: 5, Data: []byte("entry-2")},
+	}}
+	var response raft.AppendEntriesResponse
+	err := b.AppendEntries(a.self.replicaID(), raft.ServerAddress(a.self.Addr), request, &response)
+	if err != nil || !response.Success {
+		t.Fatalf("from the first on: %+v, %v", response, err)
+	}
+	cluster{a}.agree(t, 209)
+	if s := a.Status(); s.LastIndex != 210 || s.SnapshotsInstalled != 0 {
+		t.Errorf("%+v", s)
 	}
 }

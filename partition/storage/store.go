@@ -203,6 +203,24 @@ func (s *Store) Last() (Position, error) {
 	return Position{Term: entry.Term, Index: index}, nil
 }
 
+// BeginsAfter is the first entry in the log, or where the newest snapshot ends when the log is empty, if that
+// lies beyond an index; ok is false when it does not, or cannot be read.
+func (s *Store) BeginsAfter(index uint64) (p Position, ok bool) {
+	first, _ := s.log.ledger.bounds()
+	if first == 0 {
+		p = *s.snapshots.newest.Load()
+		return p, p.Index > index
+	}
+	if first <= index {
+		return p, false
+	}
+	var entry raft.Log
+	if err := s.Log.GetLog(first, &entry); err != nil {
+		return p, false
+	}
+	return Position{Term: entry.Term, Index: first}, true
+}
+
 // Condemn marks the disk, durably, as one from which this group is never to be opened again. Open then
 // refuses with the reason, of which the first 1024 bytes are kept.
 func (s *Store) Condemn(reason string) error {
