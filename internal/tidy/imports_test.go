@@ -151,7 +151,9 @@ func checkFolders(t *testing.T, tree fs.FS, rules []folderRule) []string {
 // Shows that the state machine imports nothing, and uses nothing of the language, by which two
 // replicas could come to differ.
 func TestStateMachineIsPure(t *testing.T) {
-	wantNone(t, checkPurity(t, mustRoot(t), "fsm"))
+	for _, pure := range []string{"fsm", "control/state"} {
+		wantNone(t, checkPurity(t, mustRoot(t), pure))
+	}
 }
 
 // Shows that the purity check reports a banned import, one below it, a float, a goroutine and a

@@ -1,0 +1,22 @@
+// Package router finds the partition, and the node, that decides for a principal, and says what to do after
+// an error.
+//
+// # Guarantees
+//
+// A [Map] is immutable; a [Table] holds the newest that it was given and never goes back to an older one, or
+// to that of another cluster. Looking a principal up takes one hash and no lock. What errors teach of
+// leaders is kept beside the map, and only while it belongs to the epoch that the map gives.
+//
+// [Next] is a pure function of what is known of a decision so far and of the last error: it never sends more
+// often, or later, than a gateway may, and it says when something may have been consumed.
+//
+// # The caller's duties
+//
+// Send every attempt of a decision with the same decision id. Give Update each map that comes. Tell Learn of
+// each not_leader and wrong_epoch. Add jitter to waits, upwards only.
+//
+// # What it does not do
+//
+// It opens no connection, holds no usage and decides no quota: an owner checks slot and epoch itself, so a
+// wrong route costs a round trip and nothing else. It imports nothing of the server.
+package router

@@ -1,0 +1,184 @@
+package router
+
+import "slices"
+
+// The reasons of the wire contract that a route hangs on. An attempt that got no answer of the service at
+// all, because a connection broke or a deadline passed, has the empty reason.
+const (
+	ReasonNotLeader      = "not_leader"
+	ReasonWrongEpoch     = "wrong_epoch"
+	ReasonFrozen         = "frozen"
+	ReasonPolicyStale    = "policy_stale"
+	ReasonPolicyBehind   = "policy_behind"
+	ReasonOutcomeUnknown = "outcome_unknown"
+)
+
+const (
+	// MaxSends is how often one decision is sent: once, and retried twice.
+	MaxSends = 3
+	// baseWaitNanos is the wait before a retry at an owner that is not ready, when it names none: 5 ms. It
+	// doubles with each send.
+	baseWaitNanos = int64(5_000_000)
+)
+
+// Failure is an attempt that got no decision.
+type Failure struct {
+	Reason          string // of google.rpc.ErrorInfo; empty when there was no answer
+	Epoch           uint64 // where the reason names one
+	Leader          string // node id, where the reason names one
+	LeaderAddr      string
+	RetryAfterNanos int64 // as the answer asks for; 0 when it does not
+	// Unsent: the request did not leave this process, so nothing can have been consumed.
+	Unsent bool
+}
+
+// Attempts is what is known of one decision after an attempt failed.
+type Attempts struct {
+	Route Route    // of the failed attempt
+	Asked []string // node ids, in the order of the attempts; the last one failed
+	// SinceFirstNanos has passed since the first send, LeftNanos is left of the class's timeout.
+	SinceFirstNanos int64
+	LeftNanos       int64
+	HorizonNanos    int64 // replay horizon of the class
+	MaybeConsumed   bool  // as an earlier Step said
+}
+
+// Action is what to do next.
+type Action uint8
+
+// The actions. Give up is the zero.
+const (
+	GiveUp  Action = 0 // the class's failure mode decides, or the error goes to the caller
+	Send    Action = 1 // to Node, with the same decision id, after WaitNanos
+	Refresh Action = 2 // get a newer map or policy, look up again, then send, all within LeftNanos
+)
+
+// String is the action in words.
+func (a Action) String() string {
+	switch a {
+	case GiveUp:
+		return "give up"
+	case Send:
+		return "send"
+	case Refresh:
+		return "refresh"
+	}
+	return "unknown"
+}
+
+// Step is what to do after a failed attempt.
+type Step struct {
+	Action    Action
+	Node      Node
+	WaitNanos int64
+	// MaybeConsumed: an attempt so far may have consumed. It never goes back.
+	MaybeConsumed bool
+}
+
+// Next is what to do after an attempt failed.
+func Next(a Attempts, f Failure) Step {
+	// An outcome that is not known may be an admission; no answer at all is the same. Other reasons are
+	// definite noes for this attempt, but take back nothing of an earlier one.
+	unknown := f.Reason == ReasonOutcomeUnknown || f.Reason == "" && !f.Unsent || !definite[f.Reason] && f.Reason != ""
+	step := Step{MaybeConsumed: a.MaybeConsumed || unknown}
+	if len(a.Asked) >= MaxSends || a.LeftNanos <= 0 {
+		return step
+	}
+	switch f.Reason {
+	case ReasonNotLeader:
+		step.Action = Send
+		step.Node, step.WaitNanos = a.afterNotLeader(f)
+	case ReasonWrongEpoch:
+		step.Action, step.Node = Send, a.other()
+		if f.Epoch == 0 || f.Epoch > a.Route.Epoch {
+			step.Action, step.Node = Refresh, Node{}
+		} else {
+			step.WaitNanos = a.wait(f) // the node that was asked is behind the map
+		}
+	case ReasonFrozen, ReasonPolicyBehind:
+		step.Action, step.Node, step.WaitNanos = Send, a.same(), a.wait(f)
+	case ReasonPolicyStale:
+		step.Action = Refresh
+	case ReasonOutcomeUnknown:
+		step.Action, step.Node, step.WaitNanos = Send, a.same(), f.RetryAfterNanos
+	case "":
+		step.Action, step.Node = Send, a.other()
+	default:
+		return step // to be fixed, or for the failure mode: sending again would not help
+	}
+	if step.Action == Send && step.Node.ID == "" {
+		step.Action = Refresh
+	}
+	return a.bounded(step)
+}
+
+// bounded gives up where the next send would come too late.
+func (a Attempts) bounded(s Step) Step {
+	late := a.HorizonNanos > 0 && a.SinceFirstNanos+s.WaitNanos > a.HorizonNanos/2
+	if s.WaitNanos >= a.LeftNanos || late {
+		return Step{MaybeConsumed: s.MaybeConsumed}
+	}
+	return s
+}
+
+// afterNotLeader is the leader that the error names, unless it has just denied to be one; else another
+// replica.
+func (a Attempts) afterNotLeader(f Failure) (Node, int64) {
+	named := Node{ID: f.Leader, GRPC: f.LeaderAddr}
+	for _, n := range a.Route.Replicas {
+		if n.ID == f.Leader {
+			named = n
+		}
+	}
+	switch {
+	case named.ID == "" || named.GRPC == "":
+		return a.other(), a.wait(f) // an election may be on
+	case slices.Contains(a.Asked, named.ID):
+		return named, a.wait(f) // two nodes point at each other
+	}
+	return named, 0
+}
+
+// same is the node that was asked last.
+func (a Attempts) same() Node {
+	if len(a.Asked) == 0 {
+		return a.Route.Node
+	}
+	last := a.Asked[len(a.Asked)-1]
+	for _, n := range append([]Node{a.Route.Node}, a.Route.Replicas...) {
+		if n.ID == last {
+			return n
+		}
+	}
+	return a.Route.Node
+}
+
+// other is a replica that has not been asked, or the one asked longest ago.
+func (a Attempts) other() Node {
+	best, bestAt := Node{}, len(a.Asked)
+	for _, n := range append([]Node{a.Route.Node}, a.Route.Replicas...) {
+		at := -1
+		for i, id := range a.Asked {
+			if id == n.ID {
+				at = i
+			}
+		}
+		if n.ID != "" && (best.ID == "" || at < bestAt) {
+			best, bestAt = n, at
+		}
+	}
+	return best
+}
+
+// wait is what the error asks for, or the own wait, which doubles.
+func (a Attempts) wait(f Failure) int64 {
+	return max(f.RetryAfterNanos, baseWaitNanos<<max(0, len(a.Asked)-1))
+}
+
+// definite are the reasons that say that nothing was consumed by the attempt.
+var definite = map[string]bool{
+	"invalid_argument": true, "cost_exceeds_limit": true, "decision_id_conflict": true,
+	"unauthenticated": true, "permission_denied": true, ReasonPolicyStale: true, ReasonPolicyBehind: true,
+	ReasonWrongEpoch: true, ReasonNotLeader: true, ReasonFrozen: true, "overloaded": true, "capacity": true,
+	"no_quorum": true, "policy_lease_expired": true,
+}
