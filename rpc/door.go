@@ -174,8 +174,8 @@ func (d *door) begin(raw net.Conn) *list.Element {
 	if d.pending.Len() >= d.limits.handshakes {
 		oldest := d.pending.Front()
 		d.pending.Remove(oldest)
-		_ = oldest.Value.(net.Conn).Close()
 		d.metrics.refused.WithLabelValues(d.name, refusedHandshakes).Inc()
+		_ = oldest.Value.(net.Conn).Close()
 	}
 	return d.pending.PushBack(raw)
 }
@@ -247,8 +247,8 @@ func (d *door) admit(c *doorConn) (refused string) {
 	case c.err != nil && d.anonymous.Len() >= d.limits.anonymous:
 		oldest := d.anonymous.Front().Value.(*doorConn)
 		d.drop(oldest)
-		_ = oldest.NetConn().Close() // no farewell: it could wait for a caller that does not read
 		d.metrics.refused.WithLabelValues(d.name, refusedIdentity).Inc()
+		_ = oldest.NetConn().Close() // no farewell: it could wait for a caller that does not read
 	case c.err == nil && d.of[key] >= d.limits.perIdentity:
 		return refusedIdentity
 	}
@@ -285,13 +285,16 @@ func (d *door) drop(c *doorConn) {
 	}
 }
 
-// refuse ends a connection, counts it, and now and then logs one.
+// refuse counts a connection and ends it, and now and then logs one.
 func (d *door) refuse(raw net.Conn, reason string, err error) {
+	stopping := d.ctx.Err() != nil
+	if !stopping {
+		d.metrics.refused.WithLabelValues(d.name, reason).Inc()
+	}
 	_ = raw.Close()
-	if d.ctx.Err() != nil {
+	if stopping {
 		return
 	}
-	d.metrics.refused.WithLabelValues(d.name, reason).Inc()
 	now := time.Now()
 	d.mu.Lock()
 	due, quiet := now.After(d.nextLog), d.quiet
