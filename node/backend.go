@@ -133,11 +133,16 @@ func (n *Node) partitionReady() rpc.Condition {
 		c.Detail = (*backend)(n).Waiting()
 		return c
 	}
-	switch s := p.Status(); {
+	s := p.Status()
+	self := slices.IndexFunc(s.Members, func(m group.Member) bool { return m.Instance == n.claim.Instance() })
+	switch {
 	case s.Diverged != "":
 		c.Detail = "the replica has stopped for good, replace it: " + s.Diverged
-	case !slices.ContainsFunc(s.Members, func(m group.Member) bool { return m.Instance == n.claim.Instance() }):
+	case self < 0:
 		c.Detail = "waiting for a leader to add this replica"
+	case s.Members[self].Learner:
+		// Whoever goes from node to node by this must not take away a voter before this is one.
+		c.Detail = "a learner: it gets its vote when it has caught up"
 	case s.Leader == "" && s.Leadership.Term == 0:
 		c.Detail = "no leader is known"
 	case !s.Born:

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"net"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -10,7 +11,26 @@ import (
 	"github.com/quorate/quorate/partition/group"
 )
 
-var _ group.Secure = (*identity.Source)(nil)
+// secure authenticates the connections between nodes: the other end must be a configured one, whoever
+// else has a node's certificate.
+type secure struct {
+	*identity.Source
+	cfg *Config
+}
+
+var _ group.Secure = (*secure)(nil)
+
+// Accept authenticates an accepted connection.
+func (s *secure) Accept(ctx context.Context, raw net.Conn) (net.Conn, string, error) {
+	conn, node, err := s.Source.Accept(ctx, raw)
+	if err != nil {
+		return nil, "", err
+	}
+	if _, ok := s.cfg.peer(node); !ok {
+		return nil, "", fmt.Errorf("node %.63q has a certificate and is not configured here: add it to nodes", node)
+	}
+	return conn, node, nil
+}
 
 // openIdentity reads this node's certificate, if TLS is configured. A certificate that the other nodes would
 // refuse ends the start.

@@ -17,7 +17,7 @@ import (
 func (n *Node) listenRaft(ctx context.Context, addr string) (*group.Listener, error) {
 	config := group.ListenerConfig{Cluster: n.cfg.ClusterID, Node: n.cfg.ID, Answer: n.answer, Logger: n.logger}
 	if n.identity != nil {
-		config.Secure = n.identity
+		config.Secure = &secure{n.identity, n.cfg}
 		return group.Listen(addr, config)
 	}
 	addr, err := rpc.LoopbackAddr(ctx, addr)

@@ -213,10 +213,11 @@ func TestForeignCluster(t *testing.T) {
 }
 
 // Shows that a check is passed on between nodes by their certificates, with the gateway's own name, and that a
-// node cannot speak for another.
+// node cannot speak for another, nor one that is not configured for anybody.
 func TestForwardingWithTLS(t *testing.T) {
 	ca := mustCA(t, tlsCluster)
 	there := allowing()
+	there.members = []Member{{ID: "n1"}, {ID: "n2"}}
 	leader := mustSecure(t, ca, "n2", there)
 	here := allowing()
 	here.leader = func() Leadership { return Leadership{Node: "n2", Epoch: 7} }
@@ -249,5 +250,12 @@ func TestForwardingWithTLS(t *testing.T) {
 		})
 	if e := errtable.FromStatus(err); e == nil || e.Reason != quotaerr.PermissionDenied {
 		t.Errorf("n1 speaks for n3: %v", err)
+	}
+	_, err = quoratev1.NewPeerClient(mustDial(t, leader.grpcAddr, ca.must(t, identity.Node, "n9"))).ForwardCheck(
+		within(t, 10*time.Second), &quoratev1.ForwardCheckRequest{
+			ClusterId: tlsCluster, FromNode: "n9", Gateway: "edge-1", Check: routed,
+		})
+	if e := errtable.FromStatus(err); e == nil || e.Reason != quotaerr.PermissionDenied || len(there.seen()) != 1 {
+		t.Errorf("n9, which is no node of the cluster: %v", err)
 	}
 }

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"slices"
 
 	"github.com/quorate/quorate/internal/identity"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
@@ -45,6 +46,11 @@ func (s *peerService) admit(ctx context.Context, cluster, from string) error {
 	if from != "" && id.Name != InsecureName && id.Name != from {
 		return quotaerr.New(quotaerr.PermissionDenied,
 			"the certificate is that of node %s, the request says it is from %.63q", id.Name, from)
+	}
+	known := func(m Member) bool { return m.ID == id.Name }
+	if id.Name != InsecureName && !slices.ContainsFunc(s.desk.backend.Members(), known) {
+		return quotaerr.New(quotaerr.PermissionDenied,
+			"node %.63q has a certificate and is not configured here: add it to nodes", id.Name)
 	}
 	if cluster != s.desk.cluster {
 		return quotaerr.New(quotaerr.PermissionDenied,
