@@ -86,16 +86,13 @@ func (n *Node) openGroup(
 		Network: n.listener, Applier: a,
 		Self:  group.Member{ID: n.cfg.ID, Addr: self.Raft, Instance: n.claim.Instance()},
 		First: !n.has.Load(), Bootstrap: first,
-		Admit:       func(last group.Position) error { return n.admit(ctx, last, formed) },
+		Admit: func(last group.Position, members []group.Member) error {
+			return n.admit(ctx, last, members, formed)
+		},
 		BeforeStart: n.record,
 		Compaction:  group.Compaction{LogBytes: logBytes, TrailingBytes: logBytes / 4},
 		Fatal:       n.fatal, Logger: n.logger,
 	})
-	if err == nil {
-		if err = n.mustMatch(g.Members()); err != nil {
-			err = errors.Join(err, g.Close())
-		}
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -121,9 +118,12 @@ func (n *Node) mustMatch(members []group.Member) error {
 }
 
 // admit judges stores that are whole, before anything is changed in them.
-func (n *Node) admit(ctx context.Context, last group.Position, formed bool) error {
+func (n *Node) admit(ctx context.Context, last group.Position, members []group.Member, formed bool) error {
 	if last.Index == 0 && !formed {
 		return errBlank
+	}
+	if err := n.mustMatch(members); err != nil {
+		return err
 	}
 	if err := n.mustBeNewest(ctx, last); err != nil {
 		return err

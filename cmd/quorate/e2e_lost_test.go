@@ -370,3 +370,19 @@ func TestWaitingReplica(t *testing.T) {
 	p.mustAgree(t)
 	mustSame(t, p.nodes, "u1", "convert", made)
 }
+
+// Shows that a node whose configuration contradicts the members that its own log names, by an address, does
+// not start and changes nothing; put right, it takes part again.
+func TestContradictingNodes(t *testing.T) {
+	t.Parallel()
+	p := mustCluster(t)
+	p.mustAgree(t)
+	id := p.others(p.leader(t))[0].ID
+	p.kill(t, id)
+	own, other := "raft: "+p.node(id).Raft, "raft: "+p.node(id).Gossip // where nobody listens
+	p.setConfig(t, id, own, other)
+	p.mustRefuseData(t, "another address", id, "the raft address of node "+id, p.node(id).Raft, "set it back")
+	p.setConfig(t, id, other, own)
+	p.restart(t, id)
+	p.mustAgree(t)
+}

@@ -99,9 +99,9 @@ type Config struct {
 	// once the stores are not empty. A replica that a leader is going to reach has none.
 	Bootstrap []Member
 	// Admit, if set, is called when Disk has been read and found whole, and nothing changed on it yet, with
-	// where it ends. BeforeStart, if set, is called when the stores are there and Raft has not started. An
-	// error of either ends the opening.
-	Admit        func(last Position) error
+	// where it ends and the members as they are there. BeforeStart, if set, is called when the stores are
+	// there and Raft has not started. An error of either ends the opening.
+	Admit        func(last Position, members []Member) error
 	BeforeStart  func() error
 	Applier      Applier
 	Timing       Timing

@@ -16,9 +16,10 @@ func (g *RaftGroup) Leader() (Member, bool) {
 }
 
 // Members are the replicas of the latest configuration, committed or not.
-func (g *RaftGroup) Members() []Member {
-	var out []Member
-	for _, s := range g.raft.GetConfiguration().Configuration().Servers {
+func (g *RaftGroup) Members() []Member { return membersOf(g.raft.GetConfiguration().Configuration()) }
+
+func membersOf(c raft.Configuration) (out []Member) {
+	for _, s := range c.Servers {
 		m := memberOf(s.ID, s.Address)
 		m.Learner = s.Suffrage != raft.Voter
 		out = append(out, m)

@@ -76,7 +76,7 @@ func (g *RaftGroup) open() (err error) {
 	logger := raftlog.New(g.config.Logger, "raft")
 	store, err := storage.Open(storage.Config{
 		Disk: g.config.Disk, Partition: g.config.Group, First: g.config.First,
-		WriteTimeout: g.config.Timing.Write, Fatal: g.fatal, Stored: g.stored, Admit: g.config.Admit,
+		WriteTimeout: g.config.Timing.Write, Fatal: g.fatal, Stored: g.stored, Admit: g.admit,
 	})
 	if err != nil {
 		return err
@@ -115,6 +115,13 @@ func (g *RaftGroup) open() (err error) {
 		err = errors.Join(err, g.transport.Close())
 	}
 	return errors.Join(err, store.Close())
+}
+
+func (g *RaftGroup) admit(last storage.Position, members raft.Configuration) error {
+	if g.config.Admit == nil {
+		return nil
+	}
+	return g.config.Admit(last, membersOf(members))
 }
 
 // start bootstraps empty stores, then starts Raft on them.

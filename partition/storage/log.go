@@ -186,6 +186,8 @@ type scan struct {
 	chain chainHash
 	// term of the entry where the newest snapshot ends
 	snapshotTerm uint64
+	// configuration is the last entry of members; nil without one
+	configuration *raft.Log
 }
 
 // scanLog reads every entry once, and checks that each is whole and follows the one before it.
@@ -225,6 +227,9 @@ func scanLog(b LogBackend, file string, wanted, snapshot uint64) (*scan, error) 
 		}
 		if i == snapshot {
 			sc.snapshotTerm = entry.Term
+		}
+		if entry.Type == raft.LogConfiguration {
+			sc.configuration = &entry
 		}
 		sc.ledger.add([]*raft.Log{&entry})
 	}

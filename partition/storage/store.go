@@ -20,8 +20,8 @@ type Config struct {
 	// then made. Without it an empty disk is data that was lost.
 	First bool
 	// Admit, if set, is called when all has been read and found whole, and nothing changed yet, with where it
-	// ends. An error ends the opening.
-	Admit func(last Position) error
+	// ends and the members as they are there. An error ends the opening.
+	Admit func(last Position, members raft.Configuration) error
 	// WriteTimeout is how long a write may take; 0 means DefaultWriteTimeout. Beyond it the process is
 	// to end, so it must exceed the longest pause that the disk is known to make.
 	WriteTimeout time.Duration
@@ -64,7 +64,11 @@ func Open(c Config) (*Store, error) {
 		return nil, fmt.Errorf("partition %s: %w", c.Partition, err)
 	}
 	if c.Admit != nil {
-		if err := c.Admit(f.end().at); err != nil {
+		members, err := f.configuration()
+		if err == nil {
+			err = c.Admit(f.end().at, members)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}

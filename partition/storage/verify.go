@@ -91,6 +91,21 @@ func (f *found) snapshot() Position {
 	return Position{Term: f.newest.Term, Index: f.newest.Index}
 }
 
+// configuration is the group's members as the log, or else the newest snapshot, has them; none when neither
+// has any.
+func (f *found) configuration() (c raft.Configuration, err error) {
+	if f.newest != nil {
+		c = f.newest.Configuration
+	}
+	if l := f.log.configuration; l != nil && (f.newest == nil || l.Index > f.newest.ConfigurationIndex) {
+		err = survive(func() error { // Raft panics on what it cannot decode
+			c = raft.DecodeConfiguration(l.Data)
+			return nil
+		})
+	}
+	return c, err
+}
+
 // verify reads everything that a group keeps, and changes nothing.
 func verify(c Config) (*found, error) {
 	parts, err := c.Disk.Parts()
