@@ -9,6 +9,8 @@ package quoratev1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -136,7 +138,9 @@ type ClusterStatusResponse struct {
 	// All nodes, by id.
 	Nodes []*Node `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	// All partitions that a reachable node knows, by id.
-	Partitions    []*Partition `protobuf:"bytes,3,rep,name=partitions,proto3" json:"partitions,omitempty"`
+	Partitions []*Partition `protobuf:"bytes,3,rep,name=partitions,proto3" json:"partitions,omitempty"`
+	// The control group; absent before the cluster is made.
+	Control       *Partition `protobuf:"bytes,4,opt,name=control,proto3" json:"control,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -192,6 +196,13 @@ func (x *ClusterStatusResponse) GetPartitions() []*Partition {
 	return nil
 }
 
+func (x *ClusterStatusResponse) GetControl() *Partition {
+	if x != nil {
+		return x.Control
+	}
+	return nil
+}
+
 // Node is one node of the cluster.
 type Node struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -208,7 +219,11 @@ type Node struct {
 	// Its program's version; empty when it is not reachable.
 	Version string `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
 	// What it waits for before it has its replicas; empty once it has them.
-	Waiting       string `protobuf:"bytes,7,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	Waiting string `protobuf:"bytes,7,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	// Where it is, as far as failures go.
+	Zone string `protobuf:"bytes,8,opt,name=zone,proto3" json:"zone,omitempty"`
+	// What it is for: active or draining.
+	State         string `protobuf:"bytes,9,opt,name=state,proto3" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -292,68 +307,18 @@ func (x *Node) GetWaiting() string {
 	return ""
 }
 
-// SlotRange is the slots first_slot to last_slot, both included, owned under one epoch.
-type SlotRange struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The first slot.
-	FirstSlot uint32 `protobuf:"varint,1,opt,name=first_slot,json=firstSlot,proto3" json:"first_slot,omitempty"`
-	// The last slot.
-	LastSlot uint32 `protobuf:"varint,2,opt,name=last_slot,json=lastSlot,proto3" json:"last_slot,omitempty"`
-	// The ownership epoch.
-	Epoch         uint64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SlotRange) Reset() {
-	*x = SlotRange{}
-	mi := &file_quorate_v1_admin_proto_msgTypes[3]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SlotRange) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SlotRange) ProtoMessage() {}
-
-func (x *SlotRange) ProtoReflect() protoreflect.Message {
-	mi := &file_quorate_v1_admin_proto_msgTypes[3]
+func (x *Node) GetZone() string {
 	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
+		return x.Zone
 	}
-	return mi.MessageOf(x)
+	return ""
 }
 
-// Deprecated: Use SlotRange.ProtoReflect.Descriptor instead.
-func (*SlotRange) Descriptor() ([]byte, []int) {
-	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{3}
-}
-
-func (x *SlotRange) GetFirstSlot() uint32 {
+func (x *Node) GetState() string {
 	if x != nil {
-		return x.FirstSlot
+		return x.State
 	}
-	return 0
-}
-
-func (x *SlotRange) GetLastSlot() uint32 {
-	if x != nil {
-		return x.LastSlot
-	}
-	return 0
-}
-
-func (x *SlotRange) GetEpoch() uint64 {
-	if x != nil {
-		return x.Epoch
-	}
-	return 0
+	return ""
 }
 
 // Partition is one Raft group with what it owns.
@@ -385,7 +350,7 @@ type Partition struct {
 
 func (x *Partition) Reset() {
 	*x = Partition{}
-	mi := &file_quorate_v1_admin_proto_msgTypes[4]
+	mi := &file_quorate_v1_admin_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -397,7 +362,7 @@ func (x *Partition) String() string {
 func (*Partition) ProtoMessage() {}
 
 func (x *Partition) ProtoReflect() protoreflect.Message {
-	mi := &file_quorate_v1_admin_proto_msgTypes[4]
+	mi := &file_quorate_v1_admin_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -410,7 +375,7 @@ func (x *Partition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Partition.ProtoReflect.Descriptor instead.
 func (*Partition) Descriptor() ([]byte, []int) {
-	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{4}
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Partition) GetId() string {
@@ -512,7 +477,7 @@ type ReplicaState struct {
 
 func (x *ReplicaState) Reset() {
 	*x = ReplicaState{}
-	mi := &file_quorate_v1_admin_proto_msgTypes[5]
+	mi := &file_quorate_v1_admin_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -524,7 +489,7 @@ func (x *ReplicaState) String() string {
 func (*ReplicaState) ProtoMessage() {}
 
 func (x *ReplicaState) ProtoReflect() protoreflect.Message {
-	mi := &file_quorate_v1_admin_proto_msgTypes[5]
+	mi := &file_quorate_v1_admin_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -537,7 +502,7 @@ func (x *ReplicaState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaState.ProtoReflect.Descriptor instead.
 func (*ReplicaState) Descriptor() ([]byte, []int) {
-	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{5}
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ReplicaState) GetNode() string {
@@ -621,7 +586,7 @@ type ReplaceNodeRequest struct {
 
 func (x *ReplaceNodeRequest) Reset() {
 	*x = ReplaceNodeRequest{}
-	mi := &file_quorate_v1_admin_proto_msgTypes[6]
+	mi := &file_quorate_v1_admin_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -633,7 +598,7 @@ func (x *ReplaceNodeRequest) String() string {
 func (*ReplaceNodeRequest) ProtoMessage() {}
 
 func (x *ReplaceNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quorate_v1_admin_proto_msgTypes[6]
+	mi := &file_quorate_v1_admin_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -646,7 +611,7 @@ func (x *ReplaceNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplaceNodeRequest.ProtoReflect.Descriptor instead.
 func (*ReplaceNodeRequest) Descriptor() ([]byte, []int) {
-	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{6}
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ReplaceNodeRequest) GetNode() string {
@@ -669,7 +634,7 @@ type ReplaceNodeResponse struct {
 
 func (x *ReplaceNodeResponse) Reset() {
 	*x = ReplaceNodeResponse{}
-	mi := &file_quorate_v1_admin_proto_msgTypes[7]
+	mi := &file_quorate_v1_admin_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -681,7 +646,7 @@ func (x *ReplaceNodeResponse) String() string {
 func (*ReplaceNodeResponse) ProtoMessage() {}
 
 func (x *ReplaceNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quorate_v1_admin_proto_msgTypes[7]
+	mi := &file_quorate_v1_admin_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -694,7 +659,7 @@ func (x *ReplaceNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplaceNodeResponse.ProtoReflect.Descriptor instead.
 func (*ReplaceNodeResponse) Descriptor() ([]byte, []int) {
-	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{7}
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ReplaceNodeResponse) GetRemoved() []*RemovedReplica {
@@ -724,7 +689,7 @@ type RemovedReplica struct {
 
 func (x *RemovedReplica) Reset() {
 	*x = RemovedReplica{}
-	mi := &file_quorate_v1_admin_proto_msgTypes[8]
+	mi := &file_quorate_v1_admin_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -736,7 +701,7 @@ func (x *RemovedReplica) String() string {
 func (*RemovedReplica) ProtoMessage() {}
 
 func (x *RemovedReplica) ProtoReflect() protoreflect.Message {
-	mi := &file_quorate_v1_admin_proto_msgTypes[8]
+	mi := &file_quorate_v1_admin_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -749,7 +714,7 @@ func (x *RemovedReplica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovedReplica.ProtoReflect.Descriptor instead.
 func (*RemovedReplica) Descriptor() ([]byte, []int) {
-	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{8}
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RemovedReplica) GetPartition() string {
@@ -766,20 +731,2656 @@ func (x *RemovedReplica) GetInstance() string {
 	return ""
 }
 
+// InitClusterRequest makes the cluster.
+type InitClusterRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many partitions it begins with; 0: as many as there are nodes, at most 32.
+	Partitions    uint32 `protobuf:"varint,1,opt,name=partitions,proto3" json:"partitions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InitClusterRequest) Reset() {
+	*x = InitClusterRequest{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InitClusterRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InitClusterRequest) ProtoMessage() {}
+
+func (x *InitClusterRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InitClusterRequest.ProtoReflect.Descriptor instead.
+func (*InitClusterRequest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *InitClusterRequest) GetPartitions() uint32 {
+	if x != nil {
+		return x.Partitions
+	}
+	return 0
+}
+
+// InitClusterResponse tells what was made.
+type InitClusterResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The cluster's id.
+	ClusterId string `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// The nodes that it begins with.
+	Nodes []string `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	// Its partitions.
+	Partitions    []string `protobuf:"bytes,3,rep,name=partitions,proto3" json:"partitions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InitClusterResponse) Reset() {
+	*x = InitClusterResponse{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InitClusterResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InitClusterResponse) ProtoMessage() {}
+
+func (x *InitClusterResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InitClusterResponse.ProtoReflect.Descriptor instead.
+func (*InitClusterResponse) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *InitClusterResponse) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *InitClusterResponse) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *InitClusterResponse) GetPartitions() []string {
+	if x != nil {
+		return x.Partitions
+	}
+	return nil
+}
+
+// ListNodesRequest asks for all.
+type ListNodesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListNodesRequest) Reset() {
+	*x = ListNodesRequest{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListNodesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListNodesRequest) ProtoMessage() {}
+
+func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
+func (*ListNodesRequest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{10}
+}
+
+// ListNodesResponse lists nodes.
+type ListNodesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The cluster's nodes, by id, removed ones too; then those that wait to be added.
+	Nodes         []*NodeInfo `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListNodesResponse) Reset() {
+	*x = ListNodesResponse{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListNodesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListNodesResponse) ProtoMessage() {}
+
+func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
+func (*ListNodesResponse) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ListNodesResponse) GetNodes() []*NodeInfo {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+// NodeInfo is a node as the control group has it.
+type NodeInfo struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its id.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Its data directory; empty while a lost one has no successor yet.
+	Instance string `protobuf:"bytes,2,opt,name=instance,proto3" json:"instance,omitempty"`
+	// Where it serves gRPC, host:port.
+	Grpc string `protobuf:"bytes,3,opt,name=grpc,proto3" json:"grpc,omitempty"`
+	// Where it serves HTTP, host:port.
+	Http string `protobuf:"bytes,4,opt,name=http,proto3" json:"http,omitempty"`
+	// Where its replicas exchange the log, host:port.
+	Raft string `protobuf:"bytes,5,opt,name=raft,proto3" json:"raft,omitempty"`
+	// Where it is, as far as failures go.
+	Zone string `protobuf:"bytes,6,opt,name=zone,proto3" json:"zone,omitempty"`
+	// active, draining, removed or waiting.
+	State string `protobuf:"bytes,7,opt,name=state,proto3" json:"state,omitempty"`
+	// The partitions of which it holds, or is to hold, a replica.
+	Partitions []string `protobuf:"bytes,8,rep,name=partitions,proto3" json:"partitions,omitempty"`
+	// For how long it has not answered; absent while it does.
+	Down *durationpb.Duration `protobuf:"bytes,9,opt,name=down,proto3" json:"down,omitempty"`
+	// What it does in the control group: voter, learner or nothing.
+	Control       string `protobuf:"bytes,10,opt,name=control,proto3" json:"control,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeInfo) Reset() {
+	*x = NodeInfo{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeInfo) ProtoMessage() {}
+
+func (x *NodeInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeInfo.ProtoReflect.Descriptor instead.
+func (*NodeInfo) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *NodeInfo) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *NodeInfo) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
+}
+
+func (x *NodeInfo) GetGrpc() string {
+	if x != nil {
+		return x.Grpc
+	}
+	return ""
+}
+
+func (x *NodeInfo) GetHttp() string {
+	if x != nil {
+		return x.Http
+	}
+	return ""
+}
+
+func (x *NodeInfo) GetRaft() string {
+	if x != nil {
+		return x.Raft
+	}
+	return ""
+}
+
+func (x *NodeInfo) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
+func (x *NodeInfo) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *NodeInfo) GetPartitions() []string {
+	if x != nil {
+		return x.Partitions
+	}
+	return nil
+}
+
+func (x *NodeInfo) GetDown() *durationpb.Duration {
+	if x != nil {
+		return x.Down
+	}
+	return nil
+}
+
+func (x *NodeInfo) GetControl() string {
+	if x != nil {
+		return x.Control
+	}
+	return ""
+}
+
+// AddNodeRequest names the node.
+type AddNodeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node's id.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Why, for the audit trail.
+	Comment       string `protobuf:"bytes,2,opt,name=comment,proto3" json:"comment,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddNodeRequest) Reset() {
+	*x = AddNodeRequest{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddNodeRequest) ProtoMessage() {}
+
+func (x *AddNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddNodeRequest.ProtoReflect.Descriptor instead.
+func (*AddNodeRequest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *AddNodeRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *AddNodeRequest) GetComment() string {
+	if x != nil {
+		return x.Comment
+	}
+	return ""
+}
+
+// AddNodeResponse is empty.
+type AddNodeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddNodeResponse) Reset() {
+	*x = AddNodeResponse{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddNodeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddNodeResponse) ProtoMessage() {}
+
+func (x *AddNodeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddNodeResponse.ProtoReflect.Descriptor instead.
+func (*AddNodeResponse) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{14}
+}
+
+// DrainNodeRequest names the node.
+type DrainNodeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node's id.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Takes the drain back.
+	Undo bool `protobuf:"varint,2,opt,name=undo,proto3" json:"undo,omitempty"`
+	// Why, for the audit trail.
+	Comment       string `protobuf:"bytes,3,opt,name=comment,proto3" json:"comment,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainNodeRequest) Reset() {
+	*x = DrainNodeRequest{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainNodeRequest) ProtoMessage() {}
+
+func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
+func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *DrainNodeRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *DrainNodeRequest) GetUndo() bool {
+	if x != nil {
+		return x.Undo
+	}
+	return false
+}
+
+func (x *DrainNodeRequest) GetComment() string {
+	if x != nil {
+		return x.Comment
+	}
+	return ""
+}
+
+// DrainNodeResponse is empty: ListNodes tells which replicas are left.
+type DrainNodeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainNodeResponse) Reset() {
+	*x = DrainNodeResponse{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainNodeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainNodeResponse) ProtoMessage() {}
+
+func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
+func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{16}
+}
+
+// RemoveNodeRequest names the node.
+type RemoveNodeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node's id.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Why, for the audit trail.
+	Comment       string `protobuf:"bytes,2,opt,name=comment,proto3" json:"comment,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveNodeRequest) Reset() {
+	*x = RemoveNodeRequest{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveNodeRequest) ProtoMessage() {}
+
+func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveNodeRequest.ProtoReflect.Descriptor instead.
+func (*RemoveNodeRequest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *RemoveNodeRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *RemoveNodeRequest) GetComment() string {
+	if x != nil {
+		return x.Comment
+	}
+	return ""
+}
+
+// RemoveNodeResponse is empty.
+type RemoveNodeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveNodeResponse) Reset() {
+	*x = RemoveNodeResponse{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveNodeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveNodeResponse) ProtoMessage() {}
+
+func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveNodeResponse.ProtoReflect.Descriptor instead.
+func (*RemoveNodeResponse) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{18}
+}
+
+// TransferLeaderRequest names a partition and a node.
+type TransferLeaderRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The partition's id, or "control".
+	Partition string `protobuf:"bytes,1,opt,name=partition,proto3" json:"partition,omitempty"`
+	// The node that is to lead; empty for any other.
+	Node          string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TransferLeaderRequest) Reset() {
+	*x = TransferLeaderRequest{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransferLeaderRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransferLeaderRequest) ProtoMessage() {}
+
+func (x *TransferLeaderRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransferLeaderRequest.ProtoReflect.Descriptor instead.
+func (*TransferLeaderRequest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *TransferLeaderRequest) GetPartition() string {
+	if x != nil {
+		return x.Partition
+	}
+	return ""
+}
+
+func (x *TransferLeaderRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+// TransferLeaderResponse is empty.
+type TransferLeaderResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TransferLeaderResponse) Reset() {
+	*x = TransferLeaderResponse{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransferLeaderResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransferLeaderResponse) ProtoMessage() {}
+
+func (x *TransferLeaderResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransferLeaderResponse.ProtoReflect.Descriptor instead.
+func (*TransferLeaderResponse) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{20}
+}
+
+// UploadPolicyRequest is a piece of a policy's body.
+type UploadPolicyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The SHA-256 of the whole body; in the first piece.
+	Digest []byte `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
+	// The next bytes of the body, at most 512 KiB: the policy's canonical encoding.
+	Chunk         []byte `protobuf:"bytes,2,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UploadPolicyRequest) Reset() {
+	*x = UploadPolicyRequest{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UploadPolicyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UploadPolicyRequest) ProtoMessage() {}
+
+func (x *UploadPolicyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UploadPolicyRequest.ProtoReflect.Descriptor instead.
+func (*UploadPolicyRequest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *UploadPolicyRequest) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
+func (x *UploadPolicyRequest) GetChunk() []byte {
+	if x != nil {
+		return x.Chunk
+	}
+	return nil
+}
+
+// UploadPolicyResponse tells that the body is there.
+type UploadPolicyResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The body's size in bytes.
+	Size int64 `protobuf:"varint,1,opt,name=size,proto3" json:"size,omitempty"`
+	// How many nodes hold it, of how many.
+	Held uint32 `protobuf:"varint,2,opt,name=held,proto3" json:"held,omitempty"`
+	// All that could.
+	Nodes         uint32 `protobuf:"varint,3,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UploadPolicyResponse) Reset() {
+	*x = UploadPolicyResponse{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UploadPolicyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UploadPolicyResponse) ProtoMessage() {}
+
+func (x *UploadPolicyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UploadPolicyResponse.ProtoReflect.Descriptor instead.
+func (*UploadPolicyResponse) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *UploadPolicyResponse) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *UploadPolicyResponse) GetHeld() uint32 {
+	if x != nil {
+		return x.Held
+	}
+	return 0
+}
+
+func (x *UploadPolicyResponse) GetNodes() uint32 {
+	if x != nil {
+		return x.Nodes
+	}
+	return 0
+}
+
+// DownloadPolicyRequest names a revision.
+type DownloadPolicyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The revision; 0 for the one in force.
+	Revision      uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DownloadPolicyRequest) Reset() {
+	*x = DownloadPolicyRequest{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DownloadPolicyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DownloadPolicyRequest) ProtoMessage() {}
+
+func (x *DownloadPolicyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DownloadPolicyRequest.ProtoReflect.Descriptor instead.
+func (*DownloadPolicyRequest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *DownloadPolicyRequest) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+// DownloadPolicyResponse is a piece of a policy.
+type DownloadPolicyResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the revision is; in the first piece.
+	Revision *Revision `protobuf:"bytes,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The next bytes of the policy's canonical encoding, with its label and its switches set.
+	Chunk         []byte `protobuf:"bytes,2,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DownloadPolicyResponse) Reset() {
+	*x = DownloadPolicyResponse{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DownloadPolicyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DownloadPolicyResponse) ProtoMessage() {}
+
+func (x *DownloadPolicyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DownloadPolicyResponse.ProtoReflect.Descriptor instead.
+func (*DownloadPolicyResponse) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *DownloadPolicyResponse) GetRevision() *Revision {
+	if x != nil {
+		return x.Revision
+	}
+	return nil
+}
+
+func (x *DownloadPolicyResponse) GetChunk() []byte {
+	if x != nil {
+		return x.Chunk
+	}
+	return nil
+}
+
+// Revision is one policy revision.
+type Revision struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its number.
+	Number uint64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// Its label.
+	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	// publish, switch or rollback.
+	Kind string `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`
+	// The revision that was in force before.
+	Base uint64 `protobuf:"varint,4,opt,name=base,proto3" json:"base,omitempty"`
+	// Who made it.
+	Author string `protobuf:"bytes,5,opt,name=author,proto3" json:"author,omitempty"`
+	// When, by the clock of the node that proposed it.
+	At *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=at,proto3" json:"at,omitempty"`
+	// Why.
+	Comment string `protobuf:"bytes,7,opt,name=comment,proto3" json:"comment,omitempty"`
+	// The SHA-256 of its body.
+	Digest []byte `protobuf:"bytes,8,opt,name=digest,proto3" json:"digest,omitempty"`
+	// The size of its body in bytes.
+	Size          int64 `protobuf:"varint,9,opt,name=size,proto3" json:"size,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Revision) Reset() {
+	*x = Revision{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Revision) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Revision) ProtoMessage() {}
+
+func (x *Revision) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Revision.ProtoReflect.Descriptor instead.
+func (*Revision) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *Revision) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Revision) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Revision) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Revision) GetBase() uint64 {
+	if x != nil {
+		return x.Base
+	}
+	return 0
+}
+
+func (x *Revision) GetAuthor() string {
+	if x != nil {
+		return x.Author
+	}
+	return ""
+}
+
+func (x *Revision) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *Revision) GetComment() string {
+	if x != nil {
+		return x.Comment
+	}
+	return ""
+}
+
+func (x *Revision) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
+func (x *Revision) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+// ApplyPolicyRequest puts a policy in force.
+type ApplyPolicyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The SHA-256 of its body, which has been uploaded.
+	Digest []byte `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
+	// The revision that it was made against; it must still be in force. 0 for the first policy.
+	Base uint64 `protobuf:"varint,2,opt,name=base,proto3" json:"base,omitempty"`
+	// Why, for the audit trail.
+	Comment string `protobuf:"bytes,3,opt,name=comment,proto3" json:"comment,omitempty"`
+	// Tells what would change and changes nothing.
+	DryRun        bool `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ApplyPolicyRequest) Reset() {
+	*x = ApplyPolicyRequest{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApplyPolicyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApplyPolicyRequest) ProtoMessage() {}
+
+func (x *ApplyPolicyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApplyPolicyRequest.ProtoReflect.Descriptor instead.
+func (*ApplyPolicyRequest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ApplyPolicyRequest) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
+func (x *ApplyPolicyRequest) GetBase() uint64 {
+	if x != nil {
+		return x.Base
+	}
+	return 0
+}
+
+func (x *ApplyPolicyRequest) GetComment() string {
+	if x != nil {
+		return x.Comment
+	}
+	return ""
+}
+
+func (x *ApplyPolicyRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+// ApplyPolicyResponse tells what was put in force.
+type ApplyPolicyResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The new revision; with dry_run the one that it would be.
+	Revision *Revision `protobuf:"bytes,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// What differs from the revision before, a line each.
+	Changes []string `protobuf:"bytes,2,rep,name=changes,proto3" json:"changes,omitempty"`
+	// How many more lines there are.
+	MoreChanges   uint32 `protobuf:"varint,3,opt,name=more_changes,json=moreChanges,proto3" json:"more_changes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ApplyPolicyResponse) Reset() {
+	*x = ApplyPolicyResponse{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApplyPolicyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApplyPolicyResponse) ProtoMessage() {}
+
+func (x *ApplyPolicyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApplyPolicyResponse.ProtoReflect.Descriptor instead.
+func (*ApplyPolicyResponse) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *ApplyPolicyResponse) GetRevision() *Revision {
+	if x != nil {
+		return x.Revision
+	}
+	return nil
+}
+
+func (x *ApplyPolicyResponse) GetChanges() []string {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+func (x *ApplyPolicyResponse) GetMoreChanges() uint32 {
+	if x != nil {
+		return x.MoreChanges
+	}
+	return 0
+}
+
+// RollbackPolicyRequest goes back.
+type RollbackPolicyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The revision whose policy is put in force again.
+	To uint64 `protobuf:"varint,1,opt,name=to,proto3" json:"to,omitempty"`
+	// The revision in force.
+	Base uint64 `protobuf:"varint,2,opt,name=base,proto3" json:"base,omitempty"`
+	// Why, for the audit trail.
+	Comment       string `protobuf:"bytes,3,opt,name=comment,proto3" json:"comment,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RollbackPolicyRequest) Reset() {
+	*x = RollbackPolicyRequest{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RollbackPolicyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RollbackPolicyRequest) ProtoMessage() {}
+
+func (x *RollbackPolicyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RollbackPolicyRequest.ProtoReflect.Descriptor instead.
+func (*RollbackPolicyRequest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *RollbackPolicyRequest) GetTo() uint64 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
+func (x *RollbackPolicyRequest) GetBase() uint64 {
+	if x != nil {
+		return x.Base
+	}
+	return 0
+}
+
+func (x *RollbackPolicyRequest) GetComment() string {
+	if x != nil {
+		return x.Comment
+	}
+	return ""
+}
+
+// SwitchClassRequest sets one class.
+type SwitchClassRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The class, or "default".
+	ApiClass string `protobuf:"bytes,1,opt,name=api_class,json=apiClass,proto3" json:"api_class,omitempty"`
+	// Off or on.
+	Disabled bool `protobuf:"varint,2,opt,name=disabled,proto3" json:"disabled,omitempty"`
+	// The revision in force; 0: whichever is.
+	Base uint64 `protobuf:"varint,3,opt,name=base,proto3" json:"base,omitempty"`
+	// Why, for the audit trail.
+	Comment       string `protobuf:"bytes,4,opt,name=comment,proto3" json:"comment,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SwitchClassRequest) Reset() {
+	*x = SwitchClassRequest{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SwitchClassRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SwitchClassRequest) ProtoMessage() {}
+
+func (x *SwitchClassRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SwitchClassRequest.ProtoReflect.Descriptor instead.
+func (*SwitchClassRequest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *SwitchClassRequest) GetApiClass() string {
+	if x != nil {
+		return x.ApiClass
+	}
+	return ""
+}
+
+func (x *SwitchClassRequest) GetDisabled() bool {
+	if x != nil {
+		return x.Disabled
+	}
+	return false
+}
+
+func (x *SwitchClassRequest) GetBase() uint64 {
+	if x != nil {
+		return x.Base
+	}
+	return 0
+}
+
+func (x *SwitchClassRequest) GetComment() string {
+	if x != nil {
+		return x.Comment
+	}
+	return ""
+}
+
+// ListPoliciesRequest asks for a page.
+type ListPoliciesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most so many; 0 means 100, and 1000 is the most.
+	Limit uint32 `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Only older ones than this revision; 0: from the newest.
+	Before        uint64 `protobuf:"varint,2,opt,name=before,proto3" json:"before,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPoliciesRequest) Reset() {
+	*x = ListPoliciesRequest{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPoliciesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPoliciesRequest) ProtoMessage() {}
+
+func (x *ListPoliciesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPoliciesRequest.ProtoReflect.Descriptor instead.
+func (*ListPoliciesRequest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *ListPoliciesRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *ListPoliciesRequest) GetBefore() uint64 {
+	if x != nil {
+		return x.Before
+	}
+	return 0
+}
+
+// ListPoliciesResponse is a page.
+type ListPoliciesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The revisions, the newest first.
+	Revisions     []*Revision `protobuf:"bytes,1,rep,name=revisions,proto3" json:"revisions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPoliciesResponse) Reset() {
+	*x = ListPoliciesResponse{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPoliciesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPoliciesResponse) ProtoMessage() {}
+
+func (x *ListPoliciesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPoliciesResponse.ProtoReflect.Descriptor instead.
+func (*ListPoliciesResponse) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *ListPoliciesResponse) GetRevisions() []*Revision {
+	if x != nil {
+		return x.Revisions
+	}
+	return nil
+}
+
+// DiffPoliciesRequest names two revisions.
+type DiffPoliciesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The older; 0 for the one before to.
+	From uint64 `protobuf:"varint,1,opt,name=from,proto3" json:"from,omitempty"`
+	// The newer; 0 for the one in force.
+	To            uint64 `protobuf:"varint,2,opt,name=to,proto3" json:"to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiffPoliciesRequest) Reset() {
+	*x = DiffPoliciesRequest{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiffPoliciesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiffPoliciesRequest) ProtoMessage() {}
+
+func (x *DiffPoliciesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiffPoliciesRequest.ProtoReflect.Descriptor instead.
+func (*DiffPoliciesRequest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *DiffPoliciesRequest) GetFrom() uint64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *DiffPoliciesRequest) GetTo() uint64 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
+// DiffPoliciesResponse has what differs.
+type DiffPoliciesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A line each.
+	Changes []string `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
+	// How many more there are.
+	MoreChanges uint32 `protobuf:"varint,2,opt,name=more_changes,json=moreChanges,proto3" json:"more_changes,omitempty"`
+	// The older.
+	From *Revision `protobuf:"bytes,3,opt,name=from,proto3" json:"from,omitempty"`
+	// The newer.
+	To            *Revision `protobuf:"bytes,4,opt,name=to,proto3" json:"to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiffPoliciesResponse) Reset() {
+	*x = DiffPoliciesResponse{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiffPoliciesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiffPoliciesResponse) ProtoMessage() {}
+
+func (x *DiffPoliciesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiffPoliciesResponse.ProtoReflect.Descriptor instead.
+func (*DiffPoliciesResponse) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *DiffPoliciesResponse) GetChanges() []string {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+func (x *DiffPoliciesResponse) GetMoreChanges() uint32 {
+	if x != nil {
+		return x.MoreChanges
+	}
+	return 0
+}
+
+func (x *DiffPoliciesResponse) GetFrom() *Revision {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *DiffPoliciesResponse) GetTo() *Revision {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
+// PolicyStatusRequest names a revision.
+type PolicyStatusRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The revision; 0 for the one in force.
+	Revision      uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyStatusRequest) Reset() {
+	*x = PolicyStatusRequest{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyStatusRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyStatusRequest) ProtoMessage() {}
+
+func (x *PolicyStatusRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyStatusRequest.ProtoReflect.Descriptor instead.
+func (*PolicyStatusRequest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *PolicyStatusRequest) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+// PolicyStatusResponse tells how far a revision has come.
+type PolicyStatusResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The revision.
+	Revision *Revision `protobuf:"bytes,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The revision in force.
+	InForce uint64 `protobuf:"varint,2,opt,name=in_force,json=inForce,proto3" json:"in_force,omitempty"`
+	// No owner can decide under an older revision any more.
+	ActiveEverywhere bool `protobuf:"varint,3,opt,name=active_everywhere,json=activeEverywhere,proto3" json:"active_everywhere,omitempty"`
+	// When that is so at the latest, from now, while it is not yet.
+	ActiveIn *durationpb.Duration `protobuf:"bytes,4,opt,name=active_in,json=activeIn,proto3" json:"active_in,omitempty"`
+	// The partitions, by id.
+	Partitions    []*PartitionPolicy `protobuf:"bytes,5,rep,name=partitions,proto3" json:"partitions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyStatusResponse) Reset() {
+	*x = PolicyStatusResponse{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyStatusResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyStatusResponse) ProtoMessage() {}
+
+func (x *PolicyStatusResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyStatusResponse.ProtoReflect.Descriptor instead.
+func (*PolicyStatusResponse) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *PolicyStatusResponse) GetRevision() *Revision {
+	if x != nil {
+		return x.Revision
+	}
+	return nil
+}
+
+func (x *PolicyStatusResponse) GetInForce() uint64 {
+	if x != nil {
+		return x.InForce
+	}
+	return 0
+}
+
+func (x *PolicyStatusResponse) GetActiveEverywhere() bool {
+	if x != nil {
+		return x.ActiveEverywhere
+	}
+	return false
+}
+
+func (x *PolicyStatusResponse) GetActiveIn() *durationpb.Duration {
+	if x != nil {
+		return x.ActiveIn
+	}
+	return nil
+}
+
+func (x *PolicyStatusResponse) GetPartitions() []*PartitionPolicy {
+	if x != nil {
+		return x.Partitions
+	}
+	return nil
+}
+
+// PartitionPolicy is a partition's policy.
+type PartitionPolicy struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The partition's id.
+	Partition string `protobuf:"bytes,1,opt,name=partition,proto3" json:"partition,omitempty"`
+	// The newest revision that it is known to have installed.
+	Installed uint64 `protobuf:"varint,2,opt,name=installed,proto3" json:"installed,omitempty"`
+	// The rules of earlier revisions that it still enforces, as far as its leader answers.
+	Carried []*CarriedRule `protobuf:"bytes,3,rep,name=carried,proto3" json:"carried,omitempty"`
+	// Whether its leader answered.
+	Reachable     bool `protobuf:"varint,4,opt,name=reachable,proto3" json:"reachable,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PartitionPolicy) Reset() {
+	*x = PartitionPolicy{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PartitionPolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PartitionPolicy) ProtoMessage() {}
+
+func (x *PartitionPolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PartitionPolicy.ProtoReflect.Descriptor instead.
+func (*PartitionPolicy) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *PartitionPolicy) GetPartition() string {
+	if x != nil {
+		return x.Partition
+	}
+	return ""
+}
+
+func (x *PartitionPolicy) GetInstalled() uint64 {
+	if x != nil {
+		return x.Installed
+	}
+	return 0
+}
+
+func (x *PartitionPolicy) GetCarried() []*CarriedRule {
+	if x != nil {
+		return x.Carried
+	}
+	return nil
+}
+
+func (x *PartitionPolicy) GetReachable() bool {
+	if x != nil {
+		return x.Reachable
+	}
+	return false
+}
+
+// CarriedRule is an earlier rule that is enforced beside the present one.
+type CarriedRule struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The class.
+	ApiClass string `protobuf:"bytes,1,opt,name=api_class,json=apiClass,proto3" json:"api_class,omitempty"`
+	// The revision whose rule it is, and its label.
+	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The label.
+	Version string `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	// How much longer.
+	EndsIn        *durationpb.Duration `protobuf:"bytes,4,opt,name=ends_in,json=endsIn,proto3" json:"ends_in,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CarriedRule) Reset() {
+	*x = CarriedRule{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CarriedRule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CarriedRule) ProtoMessage() {}
+
+func (x *CarriedRule) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CarriedRule.ProtoReflect.Descriptor instead.
+func (*CarriedRule) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *CarriedRule) GetApiClass() string {
+	if x != nil {
+		return x.ApiClass
+	}
+	return ""
+}
+
+func (x *CarriedRule) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *CarriedRule) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *CarriedRule) GetEndsIn() *durationpb.Duration {
+	if x != nil {
+		return x.EndsIn
+	}
+	return nil
+}
+
+// ForgiveUsageRequest names whose usage.
+type ForgiveUsageRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The principal, exactly.
+	Principal string `protobuf:"bytes,1,opt,name=principal,proto3" json:"principal,omitempty"`
+	// The class; empty for all.
+	ApiClass string `protobuf:"bytes,2,opt,name=api_class,json=apiClass,proto3" json:"api_class,omitempty"`
+	// Why; required, for the audit trail.
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Names this act: repeated with the same id it is done once. Empty for an id of the node's.
+	ForgiveId     string `protobuf:"bytes,4,opt,name=forgive_id,json=forgiveId,proto3" json:"forgive_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgiveUsageRequest) Reset() {
+	*x = ForgiveUsageRequest{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgiveUsageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgiveUsageRequest) ProtoMessage() {}
+
+func (x *ForgiveUsageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgiveUsageRequest.ProtoReflect.Descriptor instead.
+func (*ForgiveUsageRequest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *ForgiveUsageRequest) GetPrincipal() string {
+	if x != nil {
+		return x.Principal
+	}
+	return ""
+}
+
+func (x *ForgiveUsageRequest) GetApiClass() string {
+	if x != nil {
+		return x.ApiClass
+	}
+	return ""
+}
+
+func (x *ForgiveUsageRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *ForgiveUsageRequest) GetForgiveId() string {
+	if x != nil {
+		return x.ForgiveId
+	}
+	return ""
+}
+
+// ForgiveUsageResponse tells what was dropped.
+type ForgiveUsageResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What was counted before, by class.
+	Forgiven      []*ForgivenUsage `protobuf:"bytes,1,rep,name=forgiven,proto3" json:"forgiven,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgiveUsageResponse) Reset() {
+	*x = ForgiveUsageResponse{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgiveUsageResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgiveUsageResponse) ProtoMessage() {}
+
+func (x *ForgiveUsageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgiveUsageResponse.ProtoReflect.Descriptor instead.
+func (*ForgiveUsageResponse) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *ForgiveUsageResponse) GetForgiven() []*ForgivenUsage {
+	if x != nil {
+		return x.Forgiven
+	}
+	return nil
+}
+
+// ForgivenUsage is the usage that one class had.
+type ForgivenUsage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The class.
+	ApiClass string `protobuf:"bytes,1,opt,name=api_class,json=apiClass,proto3" json:"api_class,omitempty"`
+	// The sum of the admissions that were counted.
+	Amount        int64 `protobuf:"varint,2,opt,name=amount,proto3" json:"amount,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgivenUsage) Reset() {
+	*x = ForgivenUsage{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgivenUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgivenUsage) ProtoMessage() {}
+
+func (x *ForgivenUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgivenUsage.ProtoReflect.Descriptor instead.
+func (*ForgivenUsage) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *ForgivenUsage) GetApiClass() string {
+	if x != nil {
+		return x.ApiClass
+	}
+	return ""
+}
+
+func (x *ForgivenUsage) GetAmount() int64 {
+	if x != nil {
+		return x.Amount
+	}
+	return 0
+}
+
+// SearchAuditRequest says which records are wanted. Empty fields do not restrict.
+type SearchAuditRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// From when, inclusive.
+	From *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	// Until when, exclusive.
+	Until *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=until,proto3" json:"until,omitempty"`
+	// By whom, exactly.
+	Actor string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
+	// Which action, or everything below it: "policy" finds "policy.publish".
+	Action string `protobuf:"bytes,4,opt,name=action,proto3" json:"action,omitempty"`
+	// About what: "n1" finds "node n1".
+	Object string `protobuf:"bytes,5,opt,name=object,proto3" json:"object,omitempty"`
+	// Only records before this one, to go on where a search ended.
+	Before uint64 `protobuf:"varint,6,opt,name=before,proto3" json:"before,omitempty"`
+	// At most so many; 0 means 100, and 1000 is the most.
+	Limit         uint32 `protobuf:"varint,7,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchAuditRequest) Reset() {
+	*x = SearchAuditRequest{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchAuditRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchAuditRequest) ProtoMessage() {}
+
+func (x *SearchAuditRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchAuditRequest.ProtoReflect.Descriptor instead.
+func (*SearchAuditRequest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *SearchAuditRequest) GetFrom() *timestamppb.Timestamp {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *SearchAuditRequest) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *SearchAuditRequest) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *SearchAuditRequest) GetAction() string {
+	if x != nil {
+		return x.Action
+	}
+	return ""
+}
+
+func (x *SearchAuditRequest) GetObject() string {
+	if x != nil {
+		return x.Object
+	}
+	return ""
+}
+
+func (x *SearchAuditRequest) GetBefore() uint64 {
+	if x != nil {
+		return x.Before
+	}
+	return 0
+}
+
+func (x *SearchAuditRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+// SearchAuditResponse is a page.
+type SearchAuditResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The records, the newest first.
+	Records []*AuditRecord `protobuf:"bytes,1,rep,name=records,proto3" json:"records,omitempty"`
+	// What before has to be to go on; 0 when there is no more.
+	Next          uint64 `protobuf:"varint,2,opt,name=next,proto3" json:"next,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchAuditResponse) Reset() {
+	*x = SearchAuditResponse{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchAuditResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchAuditResponse) ProtoMessage() {}
+
+func (x *SearchAuditResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchAuditResponse.ProtoReflect.Descriptor instead.
+func (*SearchAuditResponse) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *SearchAuditResponse) GetRecords() []*AuditRecord {
+	if x != nil {
+		return x.Records
+	}
+	return nil
+}
+
+func (x *SearchAuditResponse) GetNext() uint64 {
+	if x != nil {
+		return x.Next
+	}
+	return 0
+}
+
+// AuditRecord is one line of the audit trail.
+type AuditRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its place.
+	Index uint64 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	// When, by the clock of the node that proposed it.
+	At *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	// Who, as authenticated.
+	Actor string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
+	// What.
+	Action string `protobuf:"bytes,4,opt,name=action,proto3" json:"action,omitempty"`
+	// About what.
+	Object string `protobuf:"bytes,5,opt,name=object,proto3" json:"object,omitempty"`
+	// Why.
+	Comment string `protobuf:"bytes,6,opt,name=comment,proto3" json:"comment,omitempty"`
+	// What changed.
+	Difference string `protobuf:"bytes,7,opt,name=difference,proto3" json:"difference,omitempty"`
+	// "done", or why it was refused.
+	Result string `protobuf:"bytes,8,opt,name=result,proto3" json:"result,omitempty"`
+	// What was made, or what the refusal said.
+	Message       string `protobuf:"bytes,9,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditRecord) Reset() {
+	*x = AuditRecord{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditRecord) ProtoMessage() {}
+
+func (x *AuditRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
+func (*AuditRecord) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *AuditRecord) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *AuditRecord) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *AuditRecord) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *AuditRecord) GetAction() string {
+	if x != nil {
+		return x.Action
+	}
+	return ""
+}
+
+func (x *AuditRecord) GetObject() string {
+	if x != nil {
+		return x.Object
+	}
+	return ""
+}
+
+func (x *AuditRecord) GetComment() string {
+	if x != nil {
+		return x.Comment
+	}
+	return ""
+}
+
+func (x *AuditRecord) GetDifference() string {
+	if x != nil {
+		return x.Difference
+	}
+	return ""
+}
+
+func (x *AuditRecord) GetResult() string {
+	if x != nil {
+		return x.Result
+	}
+	return ""
+}
+
+func (x *AuditRecord) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+// CreateTokenRequest says for whom.
+type CreateTokenRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who uses it, for the audit trail.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// admin or viewer.
+	Role string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
+	// For how long; at most a year.
+	Valid         *durationpb.Duration `protobuf:"bytes,3,opt,name=valid,proto3" json:"valid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateTokenRequest) Reset() {
+	*x = CreateTokenRequest{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateTokenRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateTokenRequest) ProtoMessage() {}
+
+func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateTokenRequest.ProtoReflect.Descriptor instead.
+func (*CreateTokenRequest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *CreateTokenRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CreateTokenRequest) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *CreateTokenRequest) GetValid() *durationpb.Duration {
+	if x != nil {
+		return x.Valid
+	}
+	return nil
+}
+
+// CreateTokenResponse has the secret, which is shown once.
+type CreateTokenResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What is said of it later.
+	Token *Token `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	// The secret.
+	Secret        string `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateTokenResponse) Reset() {
+	*x = CreateTokenResponse{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateTokenResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateTokenResponse) ProtoMessage() {}
+
+func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateTokenResponse.ProtoReflect.Descriptor instead.
+func (*CreateTokenResponse) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *CreateTokenResponse) GetToken() *Token {
+	if x != nil {
+		return x.Token
+	}
+	return nil
+}
+
+func (x *CreateTokenResponse) GetSecret() string {
+	if x != nil {
+		return x.Secret
+	}
+	return ""
+}
+
+// Token is a token without its secret.
+type Token struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its id, the beginning of the secret.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Who uses it.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// admin or viewer.
+	Role string `protobuf:"bytes,3,opt,name=role,proto3" json:"role,omitempty"`
+	// When it was made.
+	Created *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=created,proto3" json:"created,omitempty"`
+	// When it ends.
+	Expires *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=expires,proto3" json:"expires,omitempty"`
+	// Whether it was revoked.
+	Revoked       bool `protobuf:"varint,6,opt,name=revoked,proto3" json:"revoked,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Token) Reset() {
+	*x = Token{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Token) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Token) ProtoMessage() {}
+
+func (x *Token) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Token.ProtoReflect.Descriptor instead.
+func (*Token) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *Token) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Token) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Token) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *Token) GetCreated() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Created
+	}
+	return nil
+}
+
+func (x *Token) GetExpires() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Expires
+	}
+	return nil
+}
+
+func (x *Token) GetRevoked() bool {
+	if x != nil {
+		return x.Revoked
+	}
+	return false
+}
+
+// ListTokensRequest asks for all.
+type ListTokensRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTokensRequest) Reset() {
+	*x = ListTokensRequest{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTokensRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTokensRequest) ProtoMessage() {}
+
+func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTokensRequest.ProtoReflect.Descriptor instead.
+func (*ListTokensRequest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{47}
+}
+
+// ListTokensResponse lists tokens.
+type ListTokensResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By id.
+	Tokens        []*Token `protobuf:"bytes,1,rep,name=tokens,proto3" json:"tokens,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTokensResponse) Reset() {
+	*x = ListTokensResponse{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTokensResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTokensResponse) ProtoMessage() {}
+
+func (x *ListTokensResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTokensResponse.ProtoReflect.Descriptor instead.
+func (*ListTokensResponse) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *ListTokensResponse) GetTokens() []*Token {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
+// RevokeTokenRequest names a token.
+type RevokeTokenRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its id.
+	Id            string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeTokenRequest) Reset() {
+	*x = RevokeTokenRequest{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeTokenRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeTokenRequest) ProtoMessage() {}
+
+func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeTokenRequest.ProtoReflect.Descriptor instead.
+func (*RevokeTokenRequest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *RevokeTokenRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+// RevokeTokenResponse is empty.
+type RevokeTokenResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeTokenResponse) Reset() {
+	*x = RevokeTokenResponse{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeTokenResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeTokenResponse) ProtoMessage() {}
+
+func (x *RevokeTokenResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeTokenResponse.ProtoReflect.Descriptor instead.
+func (*RevokeTokenResponse) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{50}
+}
+
 var File_quorate_v1_admin_proto protoreflect.FileDescriptor
 
 const file_quorate_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"\x16quorate/v1/admin.proto\x12\n" +
-	"quorate.v1\"\x16\n" +
-	"\x14ClusterStatusRequest\"\x95\x01\n" +
+	"quorate.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16quorate/v1/quota.proto\"\x16\n" +
+	"\x14ClusterStatusRequest\"\xc6\x01\n" +
 	"\x15ClusterStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12&\n" +
 	"\x05nodes\x18\x02 \x03(\v2\x10.quorate.v1.NodeR\x05nodes\x125\n" +
 	"\n" +
 	"partitions\x18\x03 \x03(\v2\x15.quorate.v1.PartitionR\n" +
-	"partitions\"\xa4\x01\n" +
+	"partitions\x12/\n" +
+	"\acontrol\x18\x04 \x01(\v2\x15.quorate.v1.PartitionR\acontrol\"\xce\x01\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04grpc\x18\x02 \x01(\tR\x04grpc\x12\x12\n" +
@@ -787,12 +3388,9 @@ const file_quorate_v1_admin_proto_rawDesc = "" +
 	"\x04raft\x18\x04 \x01(\tR\x04raft\x12\x1c\n" +
 	"\treachable\x18\x05 \x01(\bR\treachable\x12\x18\n" +
 	"\aversion\x18\x06 \x01(\tR\aversion\x12\x18\n" +
-	"\awaiting\x18\a \x01(\tR\awaiting\"]\n" +
-	"\tSlotRange\x12\x1d\n" +
-	"\n" +
-	"first_slot\x18\x01 \x01(\rR\tfirstSlot\x12\x1b\n" +
-	"\tlast_slot\x18\x02 \x01(\rR\blastSlot\x12\x14\n" +
-	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\"\xe0\x02\n" +
+	"\awaiting\x18\a \x01(\tR\awaiting\x12\x12\n" +
+	"\x04zone\x18\b \x01(\tR\x04zone\x12\x14\n" +
+	"\x05state\x18\t \x01(\tR\x05state\"\xe0\x02\n" +
 	"\tPartition\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\tR\x06leader\x12\x1a\n" +
@@ -824,7 +3422,179 @@ const file_quorate_v1_admin_proto_rawDesc = "" +
 	"\x04next\x18\x02 \x01(\tR\x04next\"J\n" +
 	"\x0eRemovedReplica\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\tR\tpartition\x12\x1a\n" +
-	"\binstance\x18\x02 \x01(\tR\binstance*\x8e\x01\n" +
+	"\binstance\x18\x02 \x01(\tR\binstance\"4\n" +
+	"\x12InitClusterRequest\x12\x1e\n" +
+	"\n" +
+	"partitions\x18\x01 \x01(\rR\n" +
+	"partitions\"j\n" +
+	"\x13InitClusterResponse\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x14\n" +
+	"\x05nodes\x18\x02 \x03(\tR\x05nodes\x12\x1e\n" +
+	"\n" +
+	"partitions\x18\x03 \x03(\tR\n" +
+	"partitions\"\x12\n" +
+	"\x10ListNodesRequest\"?\n" +
+	"\x11ListNodesResponse\x12*\n" +
+	"\x05nodes\x18\x01 \x03(\v2\x14.quorate.v1.NodeInfoR\x05nodes\"\x85\x02\n" +
+	"\bNodeInfo\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
+	"\binstance\x18\x02 \x01(\tR\binstance\x12\x12\n" +
+	"\x04grpc\x18\x03 \x01(\tR\x04grpc\x12\x12\n" +
+	"\x04http\x18\x04 \x01(\tR\x04http\x12\x12\n" +
+	"\x04raft\x18\x05 \x01(\tR\x04raft\x12\x12\n" +
+	"\x04zone\x18\x06 \x01(\tR\x04zone\x12\x14\n" +
+	"\x05state\x18\a \x01(\tR\x05state\x12\x1e\n" +
+	"\n" +
+	"partitions\x18\b \x03(\tR\n" +
+	"partitions\x12-\n" +
+	"\x04down\x18\t \x01(\v2\x19.google.protobuf.DurationR\x04down\x12\x18\n" +
+	"\acontrol\x18\n" +
+	" \x01(\tR\acontrol\">\n" +
+	"\x0eAddNodeRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
+	"\acomment\x18\x02 \x01(\tR\acomment\"\x11\n" +
+	"\x0fAddNodeResponse\"T\n" +
+	"\x10DrainNodeRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
+	"\x04undo\x18\x02 \x01(\bR\x04undo\x12\x18\n" +
+	"\acomment\x18\x03 \x01(\tR\acomment\"\x13\n" +
+	"\x11DrainNodeResponse\"A\n" +
+	"\x11RemoveNodeRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
+	"\acomment\x18\x02 \x01(\tR\acomment\"\x14\n" +
+	"\x12RemoveNodeResponse\"I\n" +
+	"\x15TransferLeaderRequest\x12\x1c\n" +
+	"\tpartition\x18\x01 \x01(\tR\tpartition\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\"\x18\n" +
+	"\x16TransferLeaderResponse\"C\n" +
+	"\x13UploadPolicyRequest\x12\x16\n" +
+	"\x06digest\x18\x01 \x01(\fR\x06digest\x12\x14\n" +
+	"\x05chunk\x18\x02 \x01(\fR\x05chunk\"T\n" +
+	"\x14UploadPolicyResponse\x12\x12\n" +
+	"\x04size\x18\x01 \x01(\x03R\x04size\x12\x12\n" +
+	"\x04held\x18\x02 \x01(\rR\x04held\x12\x14\n" +
+	"\x05nodes\x18\x03 \x01(\rR\x05nodes\"3\n" +
+	"\x15DownloadPolicyRequest\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\"`\n" +
+	"\x16DownloadPolicyResponse\x120\n" +
+	"\brevision\x18\x01 \x01(\v2\x14.quorate.v1.RevisionR\brevision\x12\x14\n" +
+	"\x05chunk\x18\x02 \x01(\fR\x05chunk\"\xee\x01\n" +
+	"\bRevision\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x12\x12\n" +
+	"\x04kind\x18\x03 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04base\x18\x04 \x01(\x04R\x04base\x12\x16\n" +
+	"\x06author\x18\x05 \x01(\tR\x06author\x12*\n" +
+	"\x02at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x18\n" +
+	"\acomment\x18\a \x01(\tR\acomment\x12\x16\n" +
+	"\x06digest\x18\b \x01(\fR\x06digest\x12\x12\n" +
+	"\x04size\x18\t \x01(\x03R\x04size\"s\n" +
+	"\x12ApplyPolicyRequest\x12\x16\n" +
+	"\x06digest\x18\x01 \x01(\fR\x06digest\x12\x12\n" +
+	"\x04base\x18\x02 \x01(\x04R\x04base\x12\x18\n" +
+	"\acomment\x18\x03 \x01(\tR\acomment\x12\x17\n" +
+	"\adry_run\x18\x04 \x01(\bR\x06dryRun\"\x84\x01\n" +
+	"\x13ApplyPolicyResponse\x120\n" +
+	"\brevision\x18\x01 \x01(\v2\x14.quorate.v1.RevisionR\brevision\x12\x18\n" +
+	"\achanges\x18\x02 \x03(\tR\achanges\x12!\n" +
+	"\fmore_changes\x18\x03 \x01(\rR\vmoreChanges\"U\n" +
+	"\x15RollbackPolicyRequest\x12\x0e\n" +
+	"\x02to\x18\x01 \x01(\x04R\x02to\x12\x12\n" +
+	"\x04base\x18\x02 \x01(\x04R\x04base\x12\x18\n" +
+	"\acomment\x18\x03 \x01(\tR\acomment\"{\n" +
+	"\x12SwitchClassRequest\x12\x1b\n" +
+	"\tapi_class\x18\x01 \x01(\tR\bapiClass\x12\x1a\n" +
+	"\bdisabled\x18\x02 \x01(\bR\bdisabled\x12\x12\n" +
+	"\x04base\x18\x03 \x01(\x04R\x04base\x12\x18\n" +
+	"\acomment\x18\x04 \x01(\tR\acomment\"C\n" +
+	"\x13ListPoliciesRequest\x12\x14\n" +
+	"\x05limit\x18\x01 \x01(\rR\x05limit\x12\x16\n" +
+	"\x06before\x18\x02 \x01(\x04R\x06before\"J\n" +
+	"\x14ListPoliciesResponse\x122\n" +
+	"\trevisions\x18\x01 \x03(\v2\x14.quorate.v1.RevisionR\trevisions\"9\n" +
+	"\x13DiffPoliciesRequest\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\x04R\x04from\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\x04R\x02to\"\xa3\x01\n" +
+	"\x14DiffPoliciesResponse\x12\x18\n" +
+	"\achanges\x18\x01 \x03(\tR\achanges\x12!\n" +
+	"\fmore_changes\x18\x02 \x01(\rR\vmoreChanges\x12(\n" +
+	"\x04from\x18\x03 \x01(\v2\x14.quorate.v1.RevisionR\x04from\x12$\n" +
+	"\x02to\x18\x04 \x01(\v2\x14.quorate.v1.RevisionR\x02to\"1\n" +
+	"\x13PolicyStatusRequest\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\"\x85\x02\n" +
+	"\x14PolicyStatusResponse\x120\n" +
+	"\brevision\x18\x01 \x01(\v2\x14.quorate.v1.RevisionR\brevision\x12\x19\n" +
+	"\bin_force\x18\x02 \x01(\x04R\ainForce\x12+\n" +
+	"\x11active_everywhere\x18\x03 \x01(\bR\x10activeEverywhere\x126\n" +
+	"\tactive_in\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\bactiveIn\x12;\n" +
+	"\n" +
+	"partitions\x18\x05 \x03(\v2\x1b.quorate.v1.PartitionPolicyR\n" +
+	"partitions\"\x9e\x01\n" +
+	"\x0fPartitionPolicy\x12\x1c\n" +
+	"\tpartition\x18\x01 \x01(\tR\tpartition\x12\x1c\n" +
+	"\tinstalled\x18\x02 \x01(\x04R\tinstalled\x121\n" +
+	"\acarried\x18\x03 \x03(\v2\x17.quorate.v1.CarriedRuleR\acarried\x12\x1c\n" +
+	"\treachable\x18\x04 \x01(\bR\treachable\"\x94\x01\n" +
+	"\vCarriedRule\x12\x1b\n" +
+	"\tapi_class\x18\x01 \x01(\tR\bapiClass\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\x122\n" +
+	"\aends_in\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x06endsIn\"\x87\x01\n" +
+	"\x13ForgiveUsageRequest\x12\x1c\n" +
+	"\tprincipal\x18\x01 \x01(\tR\tprincipal\x12\x1b\n" +
+	"\tapi_class\x18\x02 \x01(\tR\bapiClass\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1d\n" +
+	"\n" +
+	"forgive_id\x18\x04 \x01(\tR\tforgiveId\"M\n" +
+	"\x14ForgiveUsageResponse\x125\n" +
+	"\bforgiven\x18\x01 \x03(\v2\x19.quorate.v1.ForgivenUsageR\bforgiven\"D\n" +
+	"\rForgivenUsage\x12\x1b\n" +
+	"\tapi_class\x18\x01 \x01(\tR\bapiClass\x12\x16\n" +
+	"\x06amount\x18\x02 \x01(\x03R\x06amount\"\xea\x01\n" +
+	"\x12SearchAuditRequest\x12.\n" +
+	"\x04from\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x120\n" +
+	"\x05until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x14\n" +
+	"\x05actor\x18\x03 \x01(\tR\x05actor\x12\x16\n" +
+	"\x06action\x18\x04 \x01(\tR\x06action\x12\x16\n" +
+	"\x06object\x18\x05 \x01(\tR\x06object\x12\x16\n" +
+	"\x06before\x18\x06 \x01(\x04R\x06before\x12\x14\n" +
+	"\x05limit\x18\a \x01(\rR\x05limit\"\\\n" +
+	"\x13SearchAuditResponse\x121\n" +
+	"\arecords\x18\x01 \x03(\v2\x17.quorate.v1.AuditRecordR\arecords\x12\x12\n" +
+	"\x04next\x18\x02 \x01(\x04R\x04next\"\x81\x02\n" +
+	"\vAuditRecord\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\x12*\n" +
+	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
+	"\x05actor\x18\x03 \x01(\tR\x05actor\x12\x16\n" +
+	"\x06action\x18\x04 \x01(\tR\x06action\x12\x16\n" +
+	"\x06object\x18\x05 \x01(\tR\x06object\x12\x18\n" +
+	"\acomment\x18\x06 \x01(\tR\acomment\x12\x1e\n" +
+	"\n" +
+	"difference\x18\a \x01(\tR\n" +
+	"difference\x12\x16\n" +
+	"\x06result\x18\b \x01(\tR\x06result\x12\x18\n" +
+	"\amessage\x18\t \x01(\tR\amessage\"m\n" +
+	"\x12CreateTokenRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04role\x18\x02 \x01(\tR\x04role\x12/\n" +
+	"\x05valid\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05valid\"V\n" +
+	"\x13CreateTokenResponse\x12'\n" +
+	"\x05token\x18\x01 \x01(\v2\x11.quorate.v1.TokenR\x05token\x12\x16\n" +
+	"\x06secret\x18\x02 \x01(\tR\x06secret\"\xc5\x01\n" +
+	"\x05Token\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
+	"\x04role\x18\x03 \x01(\tR\x04role\x124\n" +
+	"\acreated\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x124\n" +
+	"\aexpires\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\x12\x18\n" +
+	"\arevoked\x18\x06 \x01(\bR\arevoked\"\x13\n" +
+	"\x11ListTokensRequest\"?\n" +
+	"\x12ListTokensResponse\x12)\n" +
+	"\x06tokens\x18\x01 \x03(\v2\x11.quorate.v1.TokenR\x06tokens\"$\n" +
+	"\x12RevokeTokenRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"\x15\n" +
+	"\x13RevokeTokenResponse*\x8e\x01\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vROLE_LEADER\x10\x01\x12\x11\n" +
@@ -832,10 +3602,31 @@ const file_quorate_v1_admin_proto_rawDesc = "" +
 	"\x0eROLE_CANDIDATE\x10\x03\x12\x10\n" +
 	"\fROLE_LEARNER\x10\x04\x12\x14\n" +
 	"\x10ROLE_UNREACHABLE\x10\x05\x12\x10\n" +
-	"\fROLE_STOPPED\x10\x062\xad\x01\n" +
+	"\fROLE_STOPPED\x10\x062\xaa\r\n" +
 	"\x05Admin\x12T\n" +
 	"\rClusterStatus\x12 .quorate.v1.ClusterStatusRequest\x1a!.quorate.v1.ClusterStatusResponse\x12N\n" +
-	"\vReplaceNode\x12\x1e.quorate.v1.ReplaceNodeRequest\x1a\x1f.quorate.v1.ReplaceNodeResponseB7Z5github.com/quorate/quorate/proto/quorate/v1;quoratev1b\x06proto3"
+	"\vInitCluster\x12\x1e.quorate.v1.InitClusterRequest\x1a\x1f.quorate.v1.InitClusterResponse\x12H\n" +
+	"\tListNodes\x12\x1c.quorate.v1.ListNodesRequest\x1a\x1d.quorate.v1.ListNodesResponse\x12B\n" +
+	"\aAddNode\x12\x1a.quorate.v1.AddNodeRequest\x1a\x1b.quorate.v1.AddNodeResponse\x12H\n" +
+	"\tDrainNode\x12\x1c.quorate.v1.DrainNodeRequest\x1a\x1d.quorate.v1.DrainNodeResponse\x12K\n" +
+	"\n" +
+	"RemoveNode\x12\x1d.quorate.v1.RemoveNodeRequest\x1a\x1e.quorate.v1.RemoveNodeResponse\x12N\n" +
+	"\vReplaceNode\x12\x1e.quorate.v1.ReplaceNodeRequest\x1a\x1f.quorate.v1.ReplaceNodeResponse\x12W\n" +
+	"\x0eTransferLeader\x12!.quorate.v1.TransferLeaderRequest\x1a\".quorate.v1.TransferLeaderResponse\x12S\n" +
+	"\fUploadPolicy\x12\x1f.quorate.v1.UploadPolicyRequest\x1a .quorate.v1.UploadPolicyResponse(\x01\x12Y\n" +
+	"\x0eDownloadPolicy\x12!.quorate.v1.DownloadPolicyRequest\x1a\".quorate.v1.DownloadPolicyResponse0\x01\x12N\n" +
+	"\vApplyPolicy\x12\x1e.quorate.v1.ApplyPolicyRequest\x1a\x1f.quorate.v1.ApplyPolicyResponse\x12T\n" +
+	"\x0eRollbackPolicy\x12!.quorate.v1.RollbackPolicyRequest\x1a\x1f.quorate.v1.ApplyPolicyResponse\x12N\n" +
+	"\vSwitchClass\x12\x1e.quorate.v1.SwitchClassRequest\x1a\x1f.quorate.v1.ApplyPolicyResponse\x12Q\n" +
+	"\fListPolicies\x12\x1f.quorate.v1.ListPoliciesRequest\x1a .quorate.v1.ListPoliciesResponse\x12Q\n" +
+	"\fDiffPolicies\x12\x1f.quorate.v1.DiffPoliciesRequest\x1a .quorate.v1.DiffPoliciesResponse\x12Q\n" +
+	"\fPolicyStatus\x12\x1f.quorate.v1.PolicyStatusRequest\x1a .quorate.v1.PolicyStatusResponse\x12Q\n" +
+	"\fForgiveUsage\x12\x1f.quorate.v1.ForgiveUsageRequest\x1a .quorate.v1.ForgiveUsageResponse\x12N\n" +
+	"\vSearchAudit\x12\x1e.quorate.v1.SearchAuditRequest\x1a\x1f.quorate.v1.SearchAuditResponse\x12N\n" +
+	"\vCreateToken\x12\x1e.quorate.v1.CreateTokenRequest\x1a\x1f.quorate.v1.CreateTokenResponse\x12K\n" +
+	"\n" +
+	"ListTokens\x12\x1d.quorate.v1.ListTokensRequest\x1a\x1e.quorate.v1.ListTokensResponse\x12N\n" +
+	"\vRevokeToken\x12\x1e.quorate.v1.RevokeTokenRequest\x1a\x1f.quorate.v1.RevokeTokenResponseB7Z5github.com/quorate/quorate/proto/quorate/v1;quoratev1b\x06proto3"
 
 var (
 	file_quorate_v1_admin_proto_rawDescOnce sync.Once
@@ -850,35 +3641,142 @@ func file_quorate_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_quorate_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_quorate_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_quorate_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_quorate_v1_admin_proto_goTypes = []any{
-	(Role)(0),                     // 0: quorate.v1.Role
-	(*ClusterStatusRequest)(nil),  // 1: quorate.v1.ClusterStatusRequest
-	(*ClusterStatusResponse)(nil), // 2: quorate.v1.ClusterStatusResponse
-	(*Node)(nil),                  // 3: quorate.v1.Node
-	(*SlotRange)(nil),             // 4: quorate.v1.SlotRange
-	(*Partition)(nil),             // 5: quorate.v1.Partition
-	(*ReplicaState)(nil),          // 6: quorate.v1.ReplicaState
-	(*ReplaceNodeRequest)(nil),    // 7: quorate.v1.ReplaceNodeRequest
-	(*ReplaceNodeResponse)(nil),   // 8: quorate.v1.ReplaceNodeResponse
-	(*RemovedReplica)(nil),        // 9: quorate.v1.RemovedReplica
+	(Role)(0),                      // 0: quorate.v1.Role
+	(*ClusterStatusRequest)(nil),   // 1: quorate.v1.ClusterStatusRequest
+	(*ClusterStatusResponse)(nil),  // 2: quorate.v1.ClusterStatusResponse
+	(*Node)(nil),                   // 3: quorate.v1.Node
+	(*Partition)(nil),              // 4: quorate.v1.Partition
+	(*ReplicaState)(nil),           // 5: quorate.v1.ReplicaState
+	(*ReplaceNodeRequest)(nil),     // 6: quorate.v1.ReplaceNodeRequest
+	(*ReplaceNodeResponse)(nil),    // 7: quorate.v1.ReplaceNodeResponse
+	(*RemovedReplica)(nil),         // 8: quorate.v1.RemovedReplica
+	(*InitClusterRequest)(nil),     // 9: quorate.v1.InitClusterRequest
+	(*InitClusterResponse)(nil),    // 10: quorate.v1.InitClusterResponse
+	(*ListNodesRequest)(nil),       // 11: quorate.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),      // 12: quorate.v1.ListNodesResponse
+	(*NodeInfo)(nil),               // 13: quorate.v1.NodeInfo
+	(*AddNodeRequest)(nil),         // 14: quorate.v1.AddNodeRequest
+	(*AddNodeResponse)(nil),        // 15: quorate.v1.AddNodeResponse
+	(*DrainNodeRequest)(nil),       // 16: quorate.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),      // 17: quorate.v1.DrainNodeResponse
+	(*RemoveNodeRequest)(nil),      // 18: quorate.v1.RemoveNodeRequest
+	(*RemoveNodeResponse)(nil),     // 19: quorate.v1.RemoveNodeResponse
+	(*TransferLeaderRequest)(nil),  // 20: quorate.v1.TransferLeaderRequest
+	(*TransferLeaderResponse)(nil), // 21: quorate.v1.TransferLeaderResponse
+	(*UploadPolicyRequest)(nil),    // 22: quorate.v1.UploadPolicyRequest
+	(*UploadPolicyResponse)(nil),   // 23: quorate.v1.UploadPolicyResponse
+	(*DownloadPolicyRequest)(nil),  // 24: quorate.v1.DownloadPolicyRequest
+	(*DownloadPolicyResponse)(nil), // 25: quorate.v1.DownloadPolicyResponse
+	(*Revision)(nil),               // 26: quorate.v1.Revision
+	(*ApplyPolicyRequest)(nil),     // 27: quorate.v1.ApplyPolicyRequest
+	(*ApplyPolicyResponse)(nil),    // 28: quorate.v1.ApplyPolicyResponse
+	(*RollbackPolicyRequest)(nil),  // 29: quorate.v1.RollbackPolicyRequest
+	(*SwitchClassRequest)(nil),     // 30: quorate.v1.SwitchClassRequest
+	(*ListPoliciesRequest)(nil),    // 31: quorate.v1.ListPoliciesRequest
+	(*ListPoliciesResponse)(nil),   // 32: quorate.v1.ListPoliciesResponse
+	(*DiffPoliciesRequest)(nil),    // 33: quorate.v1.DiffPoliciesRequest
+	(*DiffPoliciesResponse)(nil),   // 34: quorate.v1.DiffPoliciesResponse
+	(*PolicyStatusRequest)(nil),    // 35: quorate.v1.PolicyStatusRequest
+	(*PolicyStatusResponse)(nil),   // 36: quorate.v1.PolicyStatusResponse
+	(*PartitionPolicy)(nil),        // 37: quorate.v1.PartitionPolicy
+	(*CarriedRule)(nil),            // 38: quorate.v1.CarriedRule
+	(*ForgiveUsageRequest)(nil),    // 39: quorate.v1.ForgiveUsageRequest
+	(*ForgiveUsageResponse)(nil),   // 40: quorate.v1.ForgiveUsageResponse
+	(*ForgivenUsage)(nil),          // 41: quorate.v1.ForgivenUsage
+	(*SearchAuditRequest)(nil),     // 42: quorate.v1.SearchAuditRequest
+	(*SearchAuditResponse)(nil),    // 43: quorate.v1.SearchAuditResponse
+	(*AuditRecord)(nil),            // 44: quorate.v1.AuditRecord
+	(*CreateTokenRequest)(nil),     // 45: quorate.v1.CreateTokenRequest
+	(*CreateTokenResponse)(nil),    // 46: quorate.v1.CreateTokenResponse
+	(*Token)(nil),                  // 47: quorate.v1.Token
+	(*ListTokensRequest)(nil),      // 48: quorate.v1.ListTokensRequest
+	(*ListTokensResponse)(nil),     // 49: quorate.v1.ListTokensResponse
+	(*RevokeTokenRequest)(nil),     // 50: quorate.v1.RevokeTokenRequest
+	(*RevokeTokenResponse)(nil),    // 51: quorate.v1.RevokeTokenResponse
+	(*SlotRange)(nil),              // 52: quorate.v1.SlotRange
+	(*durationpb.Duration)(nil),    // 53: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),  // 54: google.protobuf.Timestamp
 }
 var file_quorate_v1_admin_proto_depIdxs = []int32{
-	3, // 0: quorate.v1.ClusterStatusResponse.nodes:type_name -> quorate.v1.Node
-	5, // 1: quorate.v1.ClusterStatusResponse.partitions:type_name -> quorate.v1.Partition
-	4, // 2: quorate.v1.Partition.ranges:type_name -> quorate.v1.SlotRange
-	6, // 3: quorate.v1.Partition.replica_states:type_name -> quorate.v1.ReplicaState
-	0, // 4: quorate.v1.ReplicaState.role:type_name -> quorate.v1.Role
-	9, // 5: quorate.v1.ReplaceNodeResponse.removed:type_name -> quorate.v1.RemovedReplica
-	1, // 6: quorate.v1.Admin.ClusterStatus:input_type -> quorate.v1.ClusterStatusRequest
-	7, // 7: quorate.v1.Admin.ReplaceNode:input_type -> quorate.v1.ReplaceNodeRequest
-	2, // 8: quorate.v1.Admin.ClusterStatus:output_type -> quorate.v1.ClusterStatusResponse
-	8, // 9: quorate.v1.Admin.ReplaceNode:output_type -> quorate.v1.ReplaceNodeResponse
-	8, // [8:10] is the sub-list for method output_type
-	6, // [6:8] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	3,  // 0: quorate.v1.ClusterStatusResponse.nodes:type_name -> quorate.v1.Node
+	4,  // 1: quorate.v1.ClusterStatusResponse.partitions:type_name -> quorate.v1.Partition
+	4,  // 2: quorate.v1.ClusterStatusResponse.control:type_name -> quorate.v1.Partition
+	52, // 3: quorate.v1.Partition.ranges:type_name -> quorate.v1.SlotRange
+	5,  // 4: quorate.v1.Partition.replica_states:type_name -> quorate.v1.ReplicaState
+	0,  // 5: quorate.v1.ReplicaState.role:type_name -> quorate.v1.Role
+	8,  // 6: quorate.v1.ReplaceNodeResponse.removed:type_name -> quorate.v1.RemovedReplica
+	13, // 7: quorate.v1.ListNodesResponse.nodes:type_name -> quorate.v1.NodeInfo
+	53, // 8: quorate.v1.NodeInfo.down:type_name -> google.protobuf.Duration
+	26, // 9: quorate.v1.DownloadPolicyResponse.revision:type_name -> quorate.v1.Revision
+	54, // 10: quorate.v1.Revision.at:type_name -> google.protobuf.Timestamp
+	26, // 11: quorate.v1.ApplyPolicyResponse.revision:type_name -> quorate.v1.Revision
+	26, // 12: quorate.v1.ListPoliciesResponse.revisions:type_name -> quorate.v1.Revision
+	26, // 13: quorate.v1.DiffPoliciesResponse.from:type_name -> quorate.v1.Revision
+	26, // 14: quorate.v1.DiffPoliciesResponse.to:type_name -> quorate.v1.Revision
+	26, // 15: quorate.v1.PolicyStatusResponse.revision:type_name -> quorate.v1.Revision
+	53, // 16: quorate.v1.PolicyStatusResponse.active_in:type_name -> google.protobuf.Duration
+	37, // 17: quorate.v1.PolicyStatusResponse.partitions:type_name -> quorate.v1.PartitionPolicy
+	38, // 18: quorate.v1.PartitionPolicy.carried:type_name -> quorate.v1.CarriedRule
+	53, // 19: quorate.v1.CarriedRule.ends_in:type_name -> google.protobuf.Duration
+	41, // 20: quorate.v1.ForgiveUsageResponse.forgiven:type_name -> quorate.v1.ForgivenUsage
+	54, // 21: quorate.v1.SearchAuditRequest.from:type_name -> google.protobuf.Timestamp
+	54, // 22: quorate.v1.SearchAuditRequest.until:type_name -> google.protobuf.Timestamp
+	44, // 23: quorate.v1.SearchAuditResponse.records:type_name -> quorate.v1.AuditRecord
+	54, // 24: quorate.v1.AuditRecord.at:type_name -> google.protobuf.Timestamp
+	53, // 25: quorate.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
+	47, // 26: quorate.v1.CreateTokenResponse.token:type_name -> quorate.v1.Token
+	54, // 27: quorate.v1.Token.created:type_name -> google.protobuf.Timestamp
+	54, // 28: quorate.v1.Token.expires:type_name -> google.protobuf.Timestamp
+	47, // 29: quorate.v1.ListTokensResponse.tokens:type_name -> quorate.v1.Token
+	1,  // 30: quorate.v1.Admin.ClusterStatus:input_type -> quorate.v1.ClusterStatusRequest
+	9,  // 31: quorate.v1.Admin.InitCluster:input_type -> quorate.v1.InitClusterRequest
+	11, // 32: quorate.v1.Admin.ListNodes:input_type -> quorate.v1.ListNodesRequest
+	14, // 33: quorate.v1.Admin.AddNode:input_type -> quorate.v1.AddNodeRequest
+	16, // 34: quorate.v1.Admin.DrainNode:input_type -> quorate.v1.DrainNodeRequest
+	18, // 35: quorate.v1.Admin.RemoveNode:input_type -> quorate.v1.RemoveNodeRequest
+	6,  // 36: quorate.v1.Admin.ReplaceNode:input_type -> quorate.v1.ReplaceNodeRequest
+	20, // 37: quorate.v1.Admin.TransferLeader:input_type -> quorate.v1.TransferLeaderRequest
+	22, // 38: quorate.v1.Admin.UploadPolicy:input_type -> quorate.v1.UploadPolicyRequest
+	24, // 39: quorate.v1.Admin.DownloadPolicy:input_type -> quorate.v1.DownloadPolicyRequest
+	27, // 40: quorate.v1.Admin.ApplyPolicy:input_type -> quorate.v1.ApplyPolicyRequest
+	29, // 41: quorate.v1.Admin.RollbackPolicy:input_type -> quorate.v1.RollbackPolicyRequest
+	30, // 42: quorate.v1.Admin.SwitchClass:input_type -> quorate.v1.SwitchClassRequest
+	31, // 43: quorate.v1.Admin.ListPolicies:input_type -> quorate.v1.ListPoliciesRequest
+	33, // 44: quorate.v1.Admin.DiffPolicies:input_type -> quorate.v1.DiffPoliciesRequest
+	35, // 45: quorate.v1.Admin.PolicyStatus:input_type -> quorate.v1.PolicyStatusRequest
+	39, // 46: quorate.v1.Admin.ForgiveUsage:input_type -> quorate.v1.ForgiveUsageRequest
+	42, // 47: quorate.v1.Admin.SearchAudit:input_type -> quorate.v1.SearchAuditRequest
+	45, // 48: quorate.v1.Admin.CreateToken:input_type -> quorate.v1.CreateTokenRequest
+	48, // 49: quorate.v1.Admin.ListTokens:input_type -> quorate.v1.ListTokensRequest
+	50, // 50: quorate.v1.Admin.RevokeToken:input_type -> quorate.v1.RevokeTokenRequest
+	2,  // 51: quorate.v1.Admin.ClusterStatus:output_type -> quorate.v1.ClusterStatusResponse
+	10, // 52: quorate.v1.Admin.InitCluster:output_type -> quorate.v1.InitClusterResponse
+	12, // 53: quorate.v1.Admin.ListNodes:output_type -> quorate.v1.ListNodesResponse
+	15, // 54: quorate.v1.Admin.AddNode:output_type -> quorate.v1.AddNodeResponse
+	17, // 55: quorate.v1.Admin.DrainNode:output_type -> quorate.v1.DrainNodeResponse
+	19, // 56: quorate.v1.Admin.RemoveNode:output_type -> quorate.v1.RemoveNodeResponse
+	7,  // 57: quorate.v1.Admin.ReplaceNode:output_type -> quorate.v1.ReplaceNodeResponse
+	21, // 58: quorate.v1.Admin.TransferLeader:output_type -> quorate.v1.TransferLeaderResponse
+	23, // 59: quorate.v1.Admin.UploadPolicy:output_type -> quorate.v1.UploadPolicyResponse
+	25, // 60: quorate.v1.Admin.DownloadPolicy:output_type -> quorate.v1.DownloadPolicyResponse
+	28, // 61: quorate.v1.Admin.ApplyPolicy:output_type -> quorate.v1.ApplyPolicyResponse
+	28, // 62: quorate.v1.Admin.RollbackPolicy:output_type -> quorate.v1.ApplyPolicyResponse
+	28, // 63: quorate.v1.Admin.SwitchClass:output_type -> quorate.v1.ApplyPolicyResponse
+	32, // 64: quorate.v1.Admin.ListPolicies:output_type -> quorate.v1.ListPoliciesResponse
+	34, // 65: quorate.v1.Admin.DiffPolicies:output_type -> quorate.v1.DiffPoliciesResponse
+	36, // 66: quorate.v1.Admin.PolicyStatus:output_type -> quorate.v1.PolicyStatusResponse
+	40, // 67: quorate.v1.Admin.ForgiveUsage:output_type -> quorate.v1.ForgiveUsageResponse
+	43, // 68: quorate.v1.Admin.SearchAudit:output_type -> quorate.v1.SearchAuditResponse
+	46, // 69: quorate.v1.Admin.CreateToken:output_type -> quorate.v1.CreateTokenResponse
+	49, // 70: quorate.v1.Admin.ListTokens:output_type -> quorate.v1.ListTokensResponse
+	51, // 71: quorate.v1.Admin.RevokeToken:output_type -> quorate.v1.RevokeTokenResponse
+	51, // [51:72] is the sub-list for method output_type
+	30, // [30:51] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_quorate_v1_admin_proto_init() }
@@ -886,13 +3784,14 @@ func file_quorate_v1_admin_proto_init() {
 	if File_quorate_v1_admin_proto != nil {
 		return
 	}
+	file_quorate_v1_quota_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorate_v1_admin_proto_rawDesc), len(file_quorate_v1_admin_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   9,
+			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

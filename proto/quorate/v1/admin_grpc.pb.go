@@ -19,21 +19,79 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Admin_ClusterStatus_FullMethodName = "/quorate.v1.Admin/ClusterStatus"
-	Admin_ReplaceNode_FullMethodName   = "/quorate.v1.Admin/ReplaceNode"
+	Admin_ClusterStatus_FullMethodName  = "/quorate.v1.Admin/ClusterStatus"
+	Admin_InitCluster_FullMethodName    = "/quorate.v1.Admin/InitCluster"
+	Admin_ListNodes_FullMethodName      = "/quorate.v1.Admin/ListNodes"
+	Admin_AddNode_FullMethodName        = "/quorate.v1.Admin/AddNode"
+	Admin_DrainNode_FullMethodName      = "/quorate.v1.Admin/DrainNode"
+	Admin_RemoveNode_FullMethodName     = "/quorate.v1.Admin/RemoveNode"
+	Admin_ReplaceNode_FullMethodName    = "/quorate.v1.Admin/ReplaceNode"
+	Admin_TransferLeader_FullMethodName = "/quorate.v1.Admin/TransferLeader"
+	Admin_UploadPolicy_FullMethodName   = "/quorate.v1.Admin/UploadPolicy"
+	Admin_DownloadPolicy_FullMethodName = "/quorate.v1.Admin/DownloadPolicy"
+	Admin_ApplyPolicy_FullMethodName    = "/quorate.v1.Admin/ApplyPolicy"
+	Admin_RollbackPolicy_FullMethodName = "/quorate.v1.Admin/RollbackPolicy"
+	Admin_SwitchClass_FullMethodName    = "/quorate.v1.Admin/SwitchClass"
+	Admin_ListPolicies_FullMethodName   = "/quorate.v1.Admin/ListPolicies"
+	Admin_DiffPolicies_FullMethodName   = "/quorate.v1.Admin/DiffPolicies"
+	Admin_PolicyStatus_FullMethodName   = "/quorate.v1.Admin/PolicyStatus"
+	Admin_ForgiveUsage_FullMethodName   = "/quorate.v1.Admin/ForgiveUsage"
+	Admin_SearchAudit_FullMethodName    = "/quorate.v1.Admin/SearchAudit"
+	Admin_CreateToken_FullMethodName    = "/quorate.v1.Admin/CreateToken"
+	Admin_ListTokens_FullMethodName     = "/quorate.v1.Admin/ListTokens"
+	Admin_RevokeToken_FullMethodName    = "/quorate.v1.Admin/RevokeToken"
 )
 
 // AdminClient is the client API for Admin service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Admin is for operators.
+// Admin is for operators. Any node takes any call and passes it on once to the node that can answer it. Whatever
+// changes something is in the audit trail with who asked, refused attempts too.
 type AdminClient interface {
 	// ClusterStatus tells how nodes and partitions stand, as far as the asked node can reach them.
 	ClusterStatus(ctx context.Context, in *ClusterStatusRequest, opts ...grpc.CallOption) (*ClusterStatusResponse, error)
-	// ReplaceNode takes a node's replica, whose data is lost, out of the group, so that the node can come
+	// InitCluster makes the cluster, once, on the node that is asked and no other.
+	InitCluster(ctx context.Context, in *InitClusterRequest, opts ...grpc.CallOption) (*InitClusterResponse, error)
+	// ListNodes tells which nodes the cluster has, and which wait to be added.
+	ListNodes(ctx context.Context, in *ListNodesRequest, opts ...grpc.CallOption) (*ListNodesResponse, error)
+	// AddNode takes in a node that waits.
+	AddNode(ctx context.Context, in *AddNodeRequest, opts ...grpc.CallOption) (*AddNodeResponse, error)
+	// DrainNode moves a node's replicas away, or takes that back.
+	DrainNode(ctx context.Context, in *DrainNodeRequest, opts ...grpc.CallOption) (*DrainNodeResponse, error)
+	// RemoveNode removes a node that holds no replica any more, for good.
+	RemoveNode(ctx context.Context, in *RemoveNodeRequest, opts ...grpc.CallOption) (*RemoveNodeResponse, error)
+	// ReplaceNode takes a node's replicas, whose data is lost, out of their groups, so that the node can come
 	// back with an empty data directory. Asking again is harmless.
 	ReplaceNode(ctx context.Context, in *ReplaceNodeRequest, opts ...grpc.CallOption) (*ReplaceNodeResponse, error)
+	// TransferLeader hands the leadership of a partition to another replica.
+	TransferLeader(ctx context.Context, in *TransferLeaderRequest, opts ...grpc.CallOption) (*TransferLeaderResponse, error)
+	// UploadPolicy brings the body of a policy to the cluster; it puts nothing in force.
+	UploadPolicy(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[UploadPolicyRequest, UploadPolicyResponse], error)
+	// DownloadPolicy reads the policy of a revision.
+	DownloadPolicy(ctx context.Context, in *DownloadPolicyRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[DownloadPolicyResponse], error)
+	// ApplyPolicy puts an uploaded policy in force.
+	ApplyPolicy(ctx context.Context, in *ApplyPolicyRequest, opts ...grpc.CallOption) (*ApplyPolicyResponse, error)
+	// RollbackPolicy puts an older revision's policy in force again, as a revision of its own.
+	RollbackPolicy(ctx context.Context, in *RollbackPolicyRequest, opts ...grpc.CallOption) (*ApplyPolicyResponse, error)
+	// SwitchClass disables or enables one class, as a revision of its own.
+	SwitchClass(ctx context.Context, in *SwitchClassRequest, opts ...grpc.CallOption) (*ApplyPolicyResponse, error)
+	// ListPolicies tells the history of revisions, the newest first.
+	ListPolicies(ctx context.Context, in *ListPoliciesRequest, opts ...grpc.CallOption) (*ListPoliciesResponse, error)
+	// DiffPolicies tells what differs between two revisions.
+	DiffPolicies(ctx context.Context, in *DiffPoliciesRequest, opts ...grpc.CallOption) (*DiffPoliciesResponse, error)
+	// PolicyStatus tells how far a revision has come.
+	PolicyStatus(ctx context.Context, in *PolicyStatusRequest, opts ...grpc.CallOption) (*PolicyStatusResponse, error)
+	// ForgiveUsage drops a principal's usage.
+	ForgiveUsage(ctx context.Context, in *ForgiveUsageRequest, opts ...grpc.CallOption) (*ForgiveUsageResponse, error)
+	// SearchAudit finds records of the audit trail, the newest first.
+	SearchAudit(ctx context.Context, in *SearchAuditRequest, opts ...grpc.CallOption) (*SearchAuditResponse, error)
+	// CreateToken makes a token by which a person operates the cluster without a certificate.
+	CreateToken(ctx context.Context, in *CreateTokenRequest, opts ...grpc.CallOption) (*CreateTokenResponse, error)
+	// ListTokens tells which tokens there are, not their secrets.
+	ListTokens(ctx context.Context, in *ListTokensRequest, opts ...grpc.CallOption) (*ListTokensResponse, error)
+	// RevokeToken ends a token.
+	RevokeToken(ctx context.Context, in *RevokeTokenRequest, opts ...grpc.CallOption) (*RevokeTokenResponse, error)
 }
 
 type adminClient struct {
@@ -54,6 +112,56 @@ func (c *adminClient) ClusterStatus(ctx context.Context, in *ClusterStatusReques
 	return out, nil
 }
 
+func (c *adminClient) InitCluster(ctx context.Context, in *InitClusterRequest, opts ...grpc.CallOption) (*InitClusterResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(InitClusterResponse)
+	err := c.cc.Invoke(ctx, Admin_InitCluster_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) ListNodes(ctx context.Context, in *ListNodesRequest, opts ...grpc.CallOption) (*ListNodesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListNodesResponse)
+	err := c.cc.Invoke(ctx, Admin_ListNodes_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) AddNode(ctx context.Context, in *AddNodeRequest, opts ...grpc.CallOption) (*AddNodeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AddNodeResponse)
+	err := c.cc.Invoke(ctx, Admin_AddNode_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) DrainNode(ctx context.Context, in *DrainNodeRequest, opts ...grpc.CallOption) (*DrainNodeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DrainNodeResponse)
+	err := c.cc.Invoke(ctx, Admin_DrainNode_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) RemoveNode(ctx context.Context, in *RemoveNodeRequest, opts ...grpc.CallOption) (*RemoveNodeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RemoveNodeResponse)
+	err := c.cc.Invoke(ctx, Admin_RemoveNode_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminClient) ReplaceNode(ctx context.Context, in *ReplaceNodeRequest, opts ...grpc.CallOption) (*ReplaceNodeResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ReplaceNodeResponse)
@@ -64,17 +172,208 @@ func (c *adminClient) ReplaceNode(ctx context.Context, in *ReplaceNodeRequest, o
 	return out, nil
 }
 
+func (c *adminClient) TransferLeader(ctx context.Context, in *TransferLeaderRequest, opts ...grpc.CallOption) (*TransferLeaderResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TransferLeaderResponse)
+	err := c.cc.Invoke(ctx, Admin_TransferLeader_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) UploadPolicy(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[UploadPolicyRequest, UploadPolicyResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Admin_ServiceDesc.Streams[0], Admin_UploadPolicy_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[UploadPolicyRequest, UploadPolicyResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Admin_UploadPolicyClient = grpc.ClientStreamingClient[UploadPolicyRequest, UploadPolicyResponse]
+
+func (c *adminClient) DownloadPolicy(ctx context.Context, in *DownloadPolicyRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[DownloadPolicyResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Admin_ServiceDesc.Streams[1], Admin_DownloadPolicy_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[DownloadPolicyRequest, DownloadPolicyResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Admin_DownloadPolicyClient = grpc.ServerStreamingClient[DownloadPolicyResponse]
+
+func (c *adminClient) ApplyPolicy(ctx context.Context, in *ApplyPolicyRequest, opts ...grpc.CallOption) (*ApplyPolicyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ApplyPolicyResponse)
+	err := c.cc.Invoke(ctx, Admin_ApplyPolicy_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) RollbackPolicy(ctx context.Context, in *RollbackPolicyRequest, opts ...grpc.CallOption) (*ApplyPolicyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ApplyPolicyResponse)
+	err := c.cc.Invoke(ctx, Admin_RollbackPolicy_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) SwitchClass(ctx context.Context, in *SwitchClassRequest, opts ...grpc.CallOption) (*ApplyPolicyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ApplyPolicyResponse)
+	err := c.cc.Invoke(ctx, Admin_SwitchClass_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) ListPolicies(ctx context.Context, in *ListPoliciesRequest, opts ...grpc.CallOption) (*ListPoliciesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListPoliciesResponse)
+	err := c.cc.Invoke(ctx, Admin_ListPolicies_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) DiffPolicies(ctx context.Context, in *DiffPoliciesRequest, opts ...grpc.CallOption) (*DiffPoliciesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DiffPoliciesResponse)
+	err := c.cc.Invoke(ctx, Admin_DiffPolicies_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) PolicyStatus(ctx context.Context, in *PolicyStatusRequest, opts ...grpc.CallOption) (*PolicyStatusResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PolicyStatusResponse)
+	err := c.cc.Invoke(ctx, Admin_PolicyStatus_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) ForgiveUsage(ctx context.Context, in *ForgiveUsageRequest, opts ...grpc.CallOption) (*ForgiveUsageResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ForgiveUsageResponse)
+	err := c.cc.Invoke(ctx, Admin_ForgiveUsage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) SearchAudit(ctx context.Context, in *SearchAuditRequest, opts ...grpc.CallOption) (*SearchAuditResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SearchAuditResponse)
+	err := c.cc.Invoke(ctx, Admin_SearchAudit_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) CreateToken(ctx context.Context, in *CreateTokenRequest, opts ...grpc.CallOption) (*CreateTokenResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CreateTokenResponse)
+	err := c.cc.Invoke(ctx, Admin_CreateToken_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) ListTokens(ctx context.Context, in *ListTokensRequest, opts ...grpc.CallOption) (*ListTokensResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListTokensResponse)
+	err := c.cc.Invoke(ctx, Admin_ListTokens_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) RevokeToken(ctx context.Context, in *RevokeTokenRequest, opts ...grpc.CallOption) (*RevokeTokenResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RevokeTokenResponse)
+	err := c.cc.Invoke(ctx, Admin_RevokeToken_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServer is the server API for Admin service.
 // All implementations must embed UnimplementedAdminServer
 // for forward compatibility.
 //
-// Admin is for operators.
+// Admin is for operators. Any node takes any call and passes it on once to the node that can answer it. Whatever
+// changes something is in the audit trail with who asked, refused attempts too.
 type AdminServer interface {
 	// ClusterStatus tells how nodes and partitions stand, as far as the asked node can reach them.
 	ClusterStatus(context.Context, *ClusterStatusRequest) (*ClusterStatusResponse, error)
-	// ReplaceNode takes a node's replica, whose data is lost, out of the group, so that the node can come
+	// InitCluster makes the cluster, once, on the node that is asked and no other.
+	InitCluster(context.Context, *InitClusterRequest) (*InitClusterResponse, error)
+	// ListNodes tells which nodes the cluster has, and which wait to be added.
+	ListNodes(context.Context, *ListNodesRequest) (*ListNodesResponse, error)
+	// AddNode takes in a node that waits.
+	AddNode(context.Context, *AddNodeRequest) (*AddNodeResponse, error)
+	// DrainNode moves a node's replicas away, or takes that back.
+	DrainNode(context.Context, *DrainNodeRequest) (*DrainNodeResponse, error)
+	// RemoveNode removes a node that holds no replica any more, for good.
+	RemoveNode(context.Context, *RemoveNodeRequest) (*RemoveNodeResponse, error)
+	// ReplaceNode takes a node's replicas, whose data is lost, out of their groups, so that the node can come
 	// back with an empty data directory. Asking again is harmless.
 	ReplaceNode(context.Context, *ReplaceNodeRequest) (*ReplaceNodeResponse, error)
+	// TransferLeader hands the leadership of a partition to another replica.
+	TransferLeader(context.Context, *TransferLeaderRequest) (*TransferLeaderResponse, error)
+	// UploadPolicy brings the body of a policy to the cluster; it puts nothing in force.
+	UploadPolicy(grpc.ClientStreamingServer[UploadPolicyRequest, UploadPolicyResponse]) error
+	// DownloadPolicy reads the policy of a revision.
+	DownloadPolicy(*DownloadPolicyRequest, grpc.ServerStreamingServer[DownloadPolicyResponse]) error
+	// ApplyPolicy puts an uploaded policy in force.
+	ApplyPolicy(context.Context, *ApplyPolicyRequest) (*ApplyPolicyResponse, error)
+	// RollbackPolicy puts an older revision's policy in force again, as a revision of its own.
+	RollbackPolicy(context.Context, *RollbackPolicyRequest) (*ApplyPolicyResponse, error)
+	// SwitchClass disables or enables one class, as a revision of its own.
+	SwitchClass(context.Context, *SwitchClassRequest) (*ApplyPolicyResponse, error)
+	// ListPolicies tells the history of revisions, the newest first.
+	ListPolicies(context.Context, *ListPoliciesRequest) (*ListPoliciesResponse, error)
+	// DiffPolicies tells what differs between two revisions.
+	DiffPolicies(context.Context, *DiffPoliciesRequest) (*DiffPoliciesResponse, error)
+	// PolicyStatus tells how far a revision has come.
+	PolicyStatus(context.Context, *PolicyStatusRequest) (*PolicyStatusResponse, error)
+	// ForgiveUsage drops a principal's usage.
+	ForgiveUsage(context.Context, *ForgiveUsageRequest) (*ForgiveUsageResponse, error)
+	// SearchAudit finds records of the audit trail, the newest first.
+	SearchAudit(context.Context, *SearchAuditRequest) (*SearchAuditResponse, error)
+	// CreateToken makes a token by which a person operates the cluster without a certificate.
+	CreateToken(context.Context, *CreateTokenRequest) (*CreateTokenResponse, error)
+	// ListTokens tells which tokens there are, not their secrets.
+	ListTokens(context.Context, *ListTokensRequest) (*ListTokensResponse, error)
+	// RevokeToken ends a token.
+	RevokeToken(context.Context, *RevokeTokenRequest) (*RevokeTokenResponse, error)
 	mustEmbedUnimplementedAdminServer()
 }
 
@@ -88,8 +387,65 @@ type UnimplementedAdminServer struct{}
 func (UnimplementedAdminServer) ClusterStatus(context.Context, *ClusterStatusRequest) (*ClusterStatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ClusterStatus not implemented")
 }
+func (UnimplementedAdminServer) InitCluster(context.Context, *InitClusterRequest) (*InitClusterResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method InitCluster not implemented")
+}
+func (UnimplementedAdminServer) ListNodes(context.Context, *ListNodesRequest) (*ListNodesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListNodes not implemented")
+}
+func (UnimplementedAdminServer) AddNode(context.Context, *AddNodeRequest) (*AddNodeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AddNode not implemented")
+}
+func (UnimplementedAdminServer) DrainNode(context.Context, *DrainNodeRequest) (*DrainNodeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DrainNode not implemented")
+}
+func (UnimplementedAdminServer) RemoveNode(context.Context, *RemoveNodeRequest) (*RemoveNodeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RemoveNode not implemented")
+}
 func (UnimplementedAdminServer) ReplaceNode(context.Context, *ReplaceNodeRequest) (*ReplaceNodeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReplaceNode not implemented")
+}
+func (UnimplementedAdminServer) TransferLeader(context.Context, *TransferLeaderRequest) (*TransferLeaderResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method TransferLeader not implemented")
+}
+func (UnimplementedAdminServer) UploadPolicy(grpc.ClientStreamingServer[UploadPolicyRequest, UploadPolicyResponse]) error {
+	return status.Error(codes.Unimplemented, "method UploadPolicy not implemented")
+}
+func (UnimplementedAdminServer) DownloadPolicy(*DownloadPolicyRequest, grpc.ServerStreamingServer[DownloadPolicyResponse]) error {
+	return status.Error(codes.Unimplemented, "method DownloadPolicy not implemented")
+}
+func (UnimplementedAdminServer) ApplyPolicy(context.Context, *ApplyPolicyRequest) (*ApplyPolicyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ApplyPolicy not implemented")
+}
+func (UnimplementedAdminServer) RollbackPolicy(context.Context, *RollbackPolicyRequest) (*ApplyPolicyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RollbackPolicy not implemented")
+}
+func (UnimplementedAdminServer) SwitchClass(context.Context, *SwitchClassRequest) (*ApplyPolicyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SwitchClass not implemented")
+}
+func (UnimplementedAdminServer) ListPolicies(context.Context, *ListPoliciesRequest) (*ListPoliciesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListPolicies not implemented")
+}
+func (UnimplementedAdminServer) DiffPolicies(context.Context, *DiffPoliciesRequest) (*DiffPoliciesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DiffPolicies not implemented")
+}
+func (UnimplementedAdminServer) PolicyStatus(context.Context, *PolicyStatusRequest) (*PolicyStatusResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PolicyStatus not implemented")
+}
+func (UnimplementedAdminServer) ForgiveUsage(context.Context, *ForgiveUsageRequest) (*ForgiveUsageResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ForgiveUsage not implemented")
+}
+func (UnimplementedAdminServer) SearchAudit(context.Context, *SearchAuditRequest) (*SearchAuditResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SearchAudit not implemented")
+}
+func (UnimplementedAdminServer) CreateToken(context.Context, *CreateTokenRequest) (*CreateTokenResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CreateToken not implemented")
+}
+func (UnimplementedAdminServer) ListTokens(context.Context, *ListTokensRequest) (*ListTokensResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListTokens not implemented")
+}
+func (UnimplementedAdminServer) RevokeToken(context.Context, *RevokeTokenRequest) (*RevokeTokenResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RevokeToken not implemented")
 }
 func (UnimplementedAdminServer) mustEmbedUnimplementedAdminServer() {}
 func (UnimplementedAdminServer) testEmbeddedByValue()               {}
@@ -130,6 +486,96 @@ func _Admin_ClusterStatus_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Admin_InitCluster_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(InitClusterRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).InitCluster(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_InitCluster_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).InitCluster(ctx, req.(*InitClusterRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_ListNodes_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListNodesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).ListNodes(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_ListNodes_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).ListNodes(ctx, req.(*ListNodesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_AddNode_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AddNodeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).AddNode(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_AddNode_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).AddNode(ctx, req.(*AddNodeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_DrainNode_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DrainNodeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).DrainNode(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_DrainNode_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).DrainNode(ctx, req.(*DrainNodeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_RemoveNode_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RemoveNodeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).RemoveNode(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_RemoveNode_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).RemoveNode(ctx, req.(*RemoveNodeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Admin_ReplaceNode_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ReplaceNodeRequest)
 	if err := dec(in); err != nil {
@@ -148,6 +594,240 @@ func _Admin_ReplaceNode_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Admin_TransferLeader_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TransferLeaderRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).TransferLeader(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_TransferLeader_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).TransferLeader(ctx, req.(*TransferLeaderRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_UploadPolicy_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(AdminServer).UploadPolicy(&grpc.GenericServerStream[UploadPolicyRequest, UploadPolicyResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Admin_UploadPolicyServer = grpc.ClientStreamingServer[UploadPolicyRequest, UploadPolicyResponse]
+
+func _Admin_DownloadPolicy_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(DownloadPolicyRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AdminServer).DownloadPolicy(m, &grpc.GenericServerStream[DownloadPolicyRequest, DownloadPolicyResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Admin_DownloadPolicyServer = grpc.ServerStreamingServer[DownloadPolicyResponse]
+
+func _Admin_ApplyPolicy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ApplyPolicyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).ApplyPolicy(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_ApplyPolicy_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).ApplyPolicy(ctx, req.(*ApplyPolicyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_RollbackPolicy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RollbackPolicyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).RollbackPolicy(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_RollbackPolicy_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).RollbackPolicy(ctx, req.(*RollbackPolicyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_SwitchClass_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SwitchClassRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).SwitchClass(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_SwitchClass_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).SwitchClass(ctx, req.(*SwitchClassRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_ListPolicies_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListPoliciesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).ListPolicies(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_ListPolicies_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).ListPolicies(ctx, req.(*ListPoliciesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_DiffPolicies_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DiffPoliciesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).DiffPolicies(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_DiffPolicies_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).DiffPolicies(ctx, req.(*DiffPoliciesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_PolicyStatus_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PolicyStatusRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).PolicyStatus(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_PolicyStatus_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).PolicyStatus(ctx, req.(*PolicyStatusRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_ForgiveUsage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ForgiveUsageRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).ForgiveUsage(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_ForgiveUsage_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).ForgiveUsage(ctx, req.(*ForgiveUsageRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_SearchAudit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SearchAuditRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).SearchAudit(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_SearchAudit_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).SearchAudit(ctx, req.(*SearchAuditRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_CreateToken_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CreateTokenRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).CreateToken(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_CreateToken_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).CreateToken(ctx, req.(*CreateTokenRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_ListTokens_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListTokensRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).ListTokens(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_ListTokens_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).ListTokens(ctx, req.(*ListTokensRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_RevokeToken_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RevokeTokenRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).RevokeToken(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_RevokeToken_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).RevokeToken(ctx, req.(*RevokeTokenRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Admin_ServiceDesc is the grpc.ServiceDesc for Admin service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -160,10 +840,89 @@ var Admin_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Admin_ClusterStatus_Handler,
 		},
 		{
+			MethodName: "InitCluster",
+			Handler:    _Admin_InitCluster_Handler,
+		},
+		{
+			MethodName: "ListNodes",
+			Handler:    _Admin_ListNodes_Handler,
+		},
+		{
+			MethodName: "AddNode",
+			Handler:    _Admin_AddNode_Handler,
+		},
+		{
+			MethodName: "DrainNode",
+			Handler:    _Admin_DrainNode_Handler,
+		},
+		{
+			MethodName: "RemoveNode",
+			Handler:    _Admin_RemoveNode_Handler,
+		},
+		{
 			MethodName: "ReplaceNode",
 			Handler:    _Admin_ReplaceNode_Handler,
 		},
+		{
+			MethodName: "TransferLeader",
+			Handler:    _Admin_TransferLeader_Handler,
+		},
+		{
+			MethodName: "ApplyPolicy",
+			Handler:    _Admin_ApplyPolicy_Handler,
+		},
+		{
+			MethodName: "RollbackPolicy",
+			Handler:    _Admin_RollbackPolicy_Handler,
+		},
+		{
+			MethodName: "SwitchClass",
+			Handler:    _Admin_SwitchClass_Handler,
+		},
+		{
+			MethodName: "ListPolicies",
+			Handler:    _Admin_ListPolicies_Handler,
+		},
+		{
+			MethodName: "DiffPolicies",
+			Handler:    _Admin_DiffPolicies_Handler,
+		},
+		{
+			MethodName: "PolicyStatus",
+			Handler:    _Admin_PolicyStatus_Handler,
+		},
+		{
+			MethodName: "ForgiveUsage",
+			Handler:    _Admin_ForgiveUsage_Handler,
+		},
+		{
+			MethodName: "SearchAudit",
+			Handler:    _Admin_SearchAudit_Handler,
+		},
+		{
+			MethodName: "CreateToken",
+			Handler:    _Admin_CreateToken_Handler,
+		},
+		{
+			MethodName: "ListTokens",
+			Handler:    _Admin_ListTokens_Handler,
+		},
+		{
+			MethodName: "RevokeToken",
+			Handler:    _Admin_RevokeToken_Handler,
+		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "UploadPolicy",
+			Handler:       _Admin_UploadPolicy_Handler,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "DownloadPolicy",
+			Handler:       _Admin_DownloadPolicy_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "quorate/v1/admin.proto",
 }

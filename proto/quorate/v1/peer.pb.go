@@ -9,6 +9,7 @@ package quoratev1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	anypb "google.golang.org/protobuf/types/known/anypb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -513,33 +514,39 @@ func (x *ReplicaMember) GetLearner() bool {
 	return false
 }
 
-// ForwardReplaceNodeRequest is a ReplaceNode on its way to the leader.
-type ForwardReplaceNodeRequest struct {
+// ForwardAdminRequest is an operator's call with what the first node established.
+type ForwardAdminRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The cluster that the sender belongs to.
 	ClusterId string `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	// The node that passes it on.
 	FromNode string `protobuf:"bytes,2,opt,name=from_node,json=fromNode,proto3" json:"from_node,omitempty"`
-	// What was asked.
-	Replace       *ReplaceNodeRequest `protobuf:"bytes,3,opt,name=replace,proto3" json:"replace,omitempty"`
+	// Who asks, as the first node authenticated it.
+	Actor string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
+	// What the actor may do: admin or viewer.
+	Role string `protobuf:"bytes,4,opt,name=role,proto3" json:"role,omitempty"`
+	// The full name of the method.
+	Method string `protobuf:"bytes,5,opt,name=method,proto3" json:"method,omitempty"`
+	// The request.
+	Request       *anypb.Any `protobuf:"bytes,6,opt,name=request,proto3" json:"request,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ForwardReplaceNodeRequest) Reset() {
-	*x = ForwardReplaceNodeRequest{}
+func (x *ForwardAdminRequest) Reset() {
+	*x = ForwardAdminRequest{}
 	mi := &file_quorate_v1_peer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ForwardReplaceNodeRequest) String() string {
+func (x *ForwardAdminRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ForwardReplaceNodeRequest) ProtoMessage() {}
+func (*ForwardAdminRequest) ProtoMessage() {}
 
-func (x *ForwardReplaceNodeRequest) ProtoReflect() protoreflect.Message {
+func (x *ForwardAdminRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_quorate_v1_peer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -551,28 +558,745 @@ func (x *ForwardReplaceNodeRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ForwardReplaceNodeRequest.ProtoReflect.Descriptor instead.
-func (*ForwardReplaceNodeRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use ForwardAdminRequest.ProtoReflect.Descriptor instead.
+func (*ForwardAdminRequest) Descriptor() ([]byte, []int) {
 	return file_quorate_v1_peer_proto_rawDescGZIP(), []int{6}
 }
 
-func (x *ForwardReplaceNodeRequest) GetClusterId() string {
+func (x *ForwardAdminRequest) GetClusterId() string {
 	if x != nil {
 		return x.ClusterId
 	}
 	return ""
 }
 
-func (x *ForwardReplaceNodeRequest) GetFromNode() string {
+func (x *ForwardAdminRequest) GetFromNode() string {
 	if x != nil {
 		return x.FromNode
 	}
 	return ""
 }
 
-func (x *ForwardReplaceNodeRequest) GetReplace() *ReplaceNodeRequest {
+func (x *ForwardAdminRequest) GetActor() string {
 	if x != nil {
-		return x.Replace
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *ForwardAdminRequest) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *ForwardAdminRequest) GetMethod() string {
+	if x != nil {
+		return x.Method
+	}
+	return ""
+}
+
+func (x *ForwardAdminRequest) GetRequest() *anypb.Any {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+// ForwardAdminResponse is the answer to the operator's call.
+type ForwardAdminResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The response.
+	Response      *anypb.Any `protobuf:"bytes,1,opt,name=response,proto3" json:"response,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForwardAdminResponse) Reset() {
+	*x = ForwardAdminResponse{}
+	mi := &file_quorate_v1_peer_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForwardAdminResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForwardAdminResponse) ProtoMessage() {}
+
+func (x *ForwardAdminResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_peer_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForwardAdminResponse.ProtoReflect.Descriptor instead.
+func (*ForwardAdminResponse) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_peer_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ForwardAdminResponse) GetResponse() *anypb.Any {
+	if x != nil {
+		return x.Response
+	}
+	return nil
+}
+
+// ConfirmPolicyRequest asks which policy revision is in force.
+type ConfirmPolicyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The cluster that the sender belongs to.
+	ClusterId string `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// The node that asks.
+	FromNode string `protobuf:"bytes,2,opt,name=from_node,json=fromNode,proto3" json:"from_node,omitempty"`
+	// The revisions that the partitions that it leads have installed.
+	Installed     []*InstalledPolicy `protobuf:"bytes,3,rep,name=installed,proto3" json:"installed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfirmPolicyRequest) Reset() {
+	*x = ConfirmPolicyRequest{}
+	mi := &file_quorate_v1_peer_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfirmPolicyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfirmPolicyRequest) ProtoMessage() {}
+
+func (x *ConfirmPolicyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_peer_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfirmPolicyRequest.ProtoReflect.Descriptor instead.
+func (*ConfirmPolicyRequest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_peer_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ConfirmPolicyRequest) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *ConfirmPolicyRequest) GetFromNode() string {
+	if x != nil {
+		return x.FromNode
+	}
+	return ""
+}
+
+func (x *ConfirmPolicyRequest) GetInstalled() []*InstalledPolicy {
+	if x != nil {
+		return x.Installed
+	}
+	return nil
+}
+
+// InstalledPolicy is a partition's newest installed revision.
+type InstalledPolicy struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The partition's id.
+	Partition string `protobuf:"bytes,1,opt,name=partition,proto3" json:"partition,omitempty"`
+	// The revision.
+	Revision      uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InstalledPolicy) Reset() {
+	*x = InstalledPolicy{}
+	mi := &file_quorate_v1_peer_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InstalledPolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InstalledPolicy) ProtoMessage() {}
+
+func (x *InstalledPolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_peer_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InstalledPolicy.ProtoReflect.Descriptor instead.
+func (*InstalledPolicy) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_peer_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *InstalledPolicy) GetPartition() string {
+	if x != nil {
+		return x.Partition
+	}
+	return ""
+}
+
+func (x *InstalledPolicy) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+// ConfirmPolicyResponse is what was in force at an entry that was committed after the question came.
+type ConfirmPolicyResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The revision; 0 before the first.
+	Revision uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The version of the control state.
+	StateVersion uint64 `protobuf:"varint,2,opt,name=state_version,json=stateVersion,proto3" json:"state_version,omitempty"`
+	// The version of the partition map.
+	MapVersion    uint64 `protobuf:"varint,3,opt,name=map_version,json=mapVersion,proto3" json:"map_version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfirmPolicyResponse) Reset() {
+	*x = ConfirmPolicyResponse{}
+	mi := &file_quorate_v1_peer_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfirmPolicyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfirmPolicyResponse) ProtoMessage() {}
+
+func (x *ConfirmPolicyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_peer_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfirmPolicyResponse.ProtoReflect.Descriptor instead.
+func (*ConfirmPolicyResponse) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_peer_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ConfirmPolicyResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *ConfirmPolicyResponse) GetStateVersion() uint64 {
+	if x != nil {
+		return x.StateVersion
+	}
+	return 0
+}
+
+func (x *ConfirmPolicyResponse) GetMapVersion() uint64 {
+	if x != nil {
+		return x.MapVersion
+	}
+	return 0
+}
+
+// PartitionPolicyRequest names a partition.
+type PartitionPolicyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The cluster that the sender belongs to.
+	ClusterId string `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// The node that asks.
+	FromNode string `protobuf:"bytes,2,opt,name=from_node,json=fromNode,proto3" json:"from_node,omitempty"`
+	// The partition's id.
+	Partition     string `protobuf:"bytes,3,opt,name=partition,proto3" json:"partition,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PartitionPolicyRequest) Reset() {
+	*x = PartitionPolicyRequest{}
+	mi := &file_quorate_v1_peer_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PartitionPolicyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PartitionPolicyRequest) ProtoMessage() {}
+
+func (x *PartitionPolicyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_peer_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PartitionPolicyRequest.ProtoReflect.Descriptor instead.
+func (*PartitionPolicyRequest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_peer_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *PartitionPolicyRequest) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *PartitionPolicyRequest) GetFromNode() string {
+	if x != nil {
+		return x.FromNode
+	}
+	return ""
+}
+
+func (x *PartitionPolicyRequest) GetPartition() string {
+	if x != nil {
+		return x.Partition
+	}
+	return ""
+}
+
+// PartitionPolicyResponse is a partition's policy, as its leader has it.
+type PartitionPolicyResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The revision that is installed.
+	Installed uint64 `protobuf:"varint,1,opt,name=installed,proto3" json:"installed,omitempty"`
+	// The rules of earlier revisions that are still enforced.
+	Carried       []*CarriedRule `protobuf:"bytes,2,rep,name=carried,proto3" json:"carried,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PartitionPolicyResponse) Reset() {
+	*x = PartitionPolicyResponse{}
+	mi := &file_quorate_v1_peer_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PartitionPolicyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PartitionPolicyResponse) ProtoMessage() {}
+
+func (x *PartitionPolicyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_peer_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PartitionPolicyResponse.ProtoReflect.Descriptor instead.
+func (*PartitionPolicyResponse) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_peer_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *PartitionPolicyResponse) GetInstalled() uint64 {
+	if x != nil {
+		return x.Installed
+	}
+	return 0
+}
+
+func (x *PartitionPolicyResponse) GetCarried() []*CarriedRule {
+	if x != nil {
+		return x.Carried
+	}
+	return nil
+}
+
+// HasBodyRequest names a body.
+type HasBodyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The cluster that the sender belongs to.
+	ClusterId string `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// The node that asks.
+	FromNode string `protobuf:"bytes,2,opt,name=from_node,json=fromNode,proto3" json:"from_node,omitempty"`
+	// The SHA-256 of the body.
+	Digest []byte `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`
+	// The body epoch under which it is asked.
+	Epoch         uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HasBodyRequest) Reset() {
+	*x = HasBodyRequest{}
+	mi := &file_quorate_v1_peer_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HasBodyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HasBodyRequest) ProtoMessage() {}
+
+func (x *HasBodyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_peer_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HasBodyRequest.ProtoReflect.Descriptor instead.
+func (*HasBodyRequest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_peer_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *HasBodyRequest) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *HasBodyRequest) GetFromNode() string {
+	if x != nil {
+		return x.FromNode
+	}
+	return ""
+}
+
+func (x *HasBodyRequest) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
+func (x *HasBodyRequest) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+// HasBodyResponse answers.
+type HasBodyResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether it is there.
+	Has           bool `protobuf:"varint,1,opt,name=has,proto3" json:"has,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HasBodyResponse) Reset() {
+	*x = HasBodyResponse{}
+	mi := &file_quorate_v1_peer_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HasBodyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HasBodyResponse) ProtoMessage() {}
+
+func (x *HasBodyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_peer_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HasBodyResponse.ProtoReflect.Descriptor instead.
+func (*HasBodyResponse) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_peer_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *HasBodyResponse) GetHas() bool {
+	if x != nil {
+		return x.Has
+	}
+	return false
+}
+
+// PutBodyRequest is a piece of a body.
+type PutBodyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The cluster that the sender belongs to; in the first piece, as are the next three.
+	ClusterId string `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// The node that sends.
+	FromNode string `protobuf:"bytes,2,opt,name=from_node,json=fromNode,proto3" json:"from_node,omitempty"`
+	// The SHA-256 of the body.
+	Digest []byte `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`
+	// The body epoch under which it is sent.
+	Epoch uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// The next bytes, at most 512 KiB.
+	Chunk         []byte `protobuf:"bytes,5,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutBodyRequest) Reset() {
+	*x = PutBodyRequest{}
+	mi := &file_quorate_v1_peer_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutBodyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutBodyRequest) ProtoMessage() {}
+
+func (x *PutBodyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_peer_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutBodyRequest.ProtoReflect.Descriptor instead.
+func (*PutBodyRequest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_peer_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *PutBodyRequest) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *PutBodyRequest) GetFromNode() string {
+	if x != nil {
+		return x.FromNode
+	}
+	return ""
+}
+
+func (x *PutBodyRequest) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
+func (x *PutBodyRequest) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *PutBodyRequest) GetChunk() []byte {
+	if x != nil {
+		return x.Chunk
+	}
+	return nil
+}
+
+// PutBodyResponse tells that the body is kept.
+type PutBodyResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutBodyResponse) Reset() {
+	*x = PutBodyResponse{}
+	mi := &file_quorate_v1_peer_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutBodyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutBodyResponse) ProtoMessage() {}
+
+func (x *PutBodyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_peer_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutBodyResponse.ProtoReflect.Descriptor instead.
+func (*PutBodyResponse) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_peer_proto_rawDescGZIP(), []int{16}
+}
+
+// GetBodyRequest names a body.
+type GetBodyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The cluster that the sender belongs to.
+	ClusterId string `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// The node that asks.
+	FromNode string `protobuf:"bytes,2,opt,name=from_node,json=fromNode,proto3" json:"from_node,omitempty"`
+	// The SHA-256 of the body.
+	Digest        []byte `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetBodyRequest) Reset() {
+	*x = GetBodyRequest{}
+	mi := &file_quorate_v1_peer_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetBodyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetBodyRequest) ProtoMessage() {}
+
+func (x *GetBodyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_peer_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetBodyRequest.ProtoReflect.Descriptor instead.
+func (*GetBodyRequest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_peer_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *GetBodyRequest) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *GetBodyRequest) GetFromNode() string {
+	if x != nil {
+		return x.FromNode
+	}
+	return ""
+}
+
+func (x *GetBodyRequest) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
+// GetBodyResponse is a piece of a body.
+type GetBodyResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The next bytes.
+	Chunk         []byte `protobuf:"bytes,1,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetBodyResponse) Reset() {
+	*x = GetBodyResponse{}
+	mi := &file_quorate_v1_peer_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetBodyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetBodyResponse) ProtoMessage() {}
+
+func (x *GetBodyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_peer_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetBodyResponse.ProtoReflect.Descriptor instead.
+func (*GetBodyResponse) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_peer_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *GetBodyResponse) GetChunk() []byte {
+	if x != nil {
+		return x.Chunk
 	}
 	return nil
 }
@@ -598,7 +1322,7 @@ type ReportPaceRequest struct {
 
 func (x *ReportPaceRequest) Reset() {
 	*x = ReportPaceRequest{}
-	mi := &file_quorate_v1_peer_proto_msgTypes[7]
+	mi := &file_quorate_v1_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -610,7 +1334,7 @@ func (x *ReportPaceRequest) String() string {
 func (*ReportPaceRequest) ProtoMessage() {}
 
 func (x *ReportPaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quorate_v1_peer_proto_msgTypes[7]
+	mi := &file_quorate_v1_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -623,7 +1347,7 @@ func (x *ReportPaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportPaceRequest.ProtoReflect.Descriptor instead.
 func (*ReportPaceRequest) Descriptor() ([]byte, []int) {
-	return file_quorate_v1_peer_proto_rawDescGZIP(), []int{7}
+	return file_quorate_v1_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReportPaceRequest) GetClusterId() string {
@@ -677,7 +1401,7 @@ type ReportPaceResponse struct {
 
 func (x *ReportPaceResponse) Reset() {
 	*x = ReportPaceResponse{}
-	mi := &file_quorate_v1_peer_proto_msgTypes[8]
+	mi := &file_quorate_v1_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -689,7 +1413,7 @@ func (x *ReportPaceResponse) String() string {
 func (*ReportPaceResponse) ProtoMessage() {}
 
 func (x *ReportPaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quorate_v1_peer_proto_msgTypes[8]
+	mi := &file_quorate_v1_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -702,7 +1426,7 @@ func (x *ReportPaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportPaceResponse.ProtoReflect.Descriptor instead.
 func (*ReportPaceResponse) Descriptor() ([]byte, []int) {
-	return file_quorate_v1_peer_proto_rawDescGZIP(), []int{8}
+	return file_quorate_v1_peer_proto_rawDescGZIP(), []int{20}
 }
 
 var File_quorate_v1_peer_proto protoreflect.FileDescriptor
@@ -710,7 +1434,7 @@ var File_quorate_v1_peer_proto protoreflect.FileDescriptor
 const file_quorate_v1_peer_proto_rawDesc = "" +
 	"\n" +
 	"\x15quorate/v1/peer.proto\x12\n" +
-	"quorate.v1\x1a\x16quorate/v1/admin.proto\x1a\x16quorate/v1/quota.proto\"\x9b\x01\n" +
+	"quorate.v1\x1a\x19google/protobuf/any.proto\x1a\x16quorate/v1/admin.proto\x1a\x16quorate/v1/quota.proto\"\x9b\x01\n" +
 	"\x13ForwardCheckRequest\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
@@ -750,12 +1474,61 @@ const file_quorate_v1_peer_proto_rawDesc = "" +
 	"\rReplicaMember\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x18\n" +
-	"\alearner\x18\x03 \x01(\bR\alearner\"\x91\x01\n" +
-	"\x19ForwardReplaceNodeRequest\x12\x1d\n" +
+	"\alearner\x18\x03 \x01(\bR\alearner\"\xc3\x01\n" +
+	"\x13ForwardAdminRequest\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
-	"\tfrom_node\x18\x02 \x01(\tR\bfromNode\x128\n" +
-	"\areplace\x18\x03 \x01(\v2\x1e.quorate.v1.ReplaceNodeRequestR\areplace\"\xcb\x01\n" +
+	"\tfrom_node\x18\x02 \x01(\tR\bfromNode\x12\x14\n" +
+	"\x05actor\x18\x03 \x01(\tR\x05actor\x12\x12\n" +
+	"\x04role\x18\x04 \x01(\tR\x04role\x12\x16\n" +
+	"\x06method\x18\x05 \x01(\tR\x06method\x12.\n" +
+	"\arequest\x18\x06 \x01(\v2\x14.google.protobuf.AnyR\arequest\"H\n" +
+	"\x14ForwardAdminResponse\x120\n" +
+	"\bresponse\x18\x01 \x01(\v2\x14.google.protobuf.AnyR\bresponse\"\x8d\x01\n" +
+	"\x14ConfirmPolicyRequest\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
+	"\tfrom_node\x18\x02 \x01(\tR\bfromNode\x129\n" +
+	"\tinstalled\x18\x03 \x03(\v2\x1b.quorate.v1.InstalledPolicyR\tinstalled\"K\n" +
+	"\x0fInstalledPolicy\x12\x1c\n" +
+	"\tpartition\x18\x01 \x01(\tR\tpartition\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"y\n" +
+	"\x15ConfirmPolicyResponse\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\x12#\n" +
+	"\rstate_version\x18\x02 \x01(\x04R\fstateVersion\x12\x1f\n" +
+	"\vmap_version\x18\x03 \x01(\x04R\n" +
+	"mapVersion\"r\n" +
+	"\x16PartitionPolicyRequest\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
+	"\tfrom_node\x18\x02 \x01(\tR\bfromNode\x12\x1c\n" +
+	"\tpartition\x18\x03 \x01(\tR\tpartition\"j\n" +
+	"\x17PartitionPolicyResponse\x12\x1c\n" +
+	"\tinstalled\x18\x01 \x01(\x04R\tinstalled\x121\n" +
+	"\acarried\x18\x02 \x03(\v2\x17.quorate.v1.CarriedRuleR\acarried\"z\n" +
+	"\x0eHasBodyRequest\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
+	"\tfrom_node\x18\x02 \x01(\tR\bfromNode\x12\x16\n" +
+	"\x06digest\x18\x03 \x01(\fR\x06digest\x12\x14\n" +
+	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\"#\n" +
+	"\x0fHasBodyResponse\x12\x10\n" +
+	"\x03has\x18\x01 \x01(\bR\x03has\"\x90\x01\n" +
+	"\x0ePutBodyRequest\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
+	"\tfrom_node\x18\x02 \x01(\tR\bfromNode\x12\x16\n" +
+	"\x06digest\x18\x03 \x01(\fR\x06digest\x12\x14\n" +
+	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\x12\x14\n" +
+	"\x05chunk\x18\x05 \x01(\fR\x05chunk\"\x11\n" +
+	"\x0fPutBodyResponse\"d\n" +
+	"\x0eGetBodyRequest\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
+	"\tfrom_node\x18\x02 \x01(\tR\bfromNode\x12\x16\n" +
+	"\x06digest\x18\x03 \x01(\fR\x06digest\"'\n" +
+	"\x0fGetBodyResponse\x12\x14\n" +
+	"\x05chunk\x18\x01 \x01(\fR\x05chunk\"\xcb\x01\n" +
 	"\x11ReportPaceRequest\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
@@ -765,15 +1538,20 @@ const file_quorate_v1_peer_proto_rawDesc = "" +
 	"\x0fpartition_nanos\x18\x05 \x01(\x03R\x0epartitionNanos\x12\x1f\n" +
 	"\vlocal_nanos\x18\x06 \x01(\x03R\n" +
 	"localNanos\"\x14\n" +
-	"\x12ReportPaceResponse2\x8e\x03\n" +
+	"\x12ReportPaceResponse2\x85\x06\n" +
 	"\x04Peer\x12E\n" +
 	"\fForwardCheck\x12\x1f.quorate.v1.ForwardCheckRequest\x1a\x14.quorate.v1.Decision\x12G\n" +
 	"\vForwardPeek\x12\x1e.quorate.v1.ForwardPeekRequest\x1a\x18.quorate.v1.PeekResponse\x12K\n" +
 	"\n" +
 	"NodeStatus\x12\x1d.quorate.v1.NodeStatusRequest\x1a\x1e.quorate.v1.NodeStatusResponse\x12K\n" +
 	"\n" +
-	"ReportPace\x12\x1d.quorate.v1.ReportPaceRequest\x1a\x1e.quorate.v1.ReportPaceResponse\x12\\\n" +
-	"\x12ForwardReplaceNode\x12%.quorate.v1.ForwardReplaceNodeRequest\x1a\x1f.quorate.v1.ReplaceNodeResponseB7Z5github.com/quorate/quorate/proto/quorate/v1;quoratev1b\x06proto3"
+	"ReportPace\x12\x1d.quorate.v1.ReportPaceRequest\x1a\x1e.quorate.v1.ReportPaceResponse\x12Q\n" +
+	"\fForwardAdmin\x12\x1f.quorate.v1.ForwardAdminRequest\x1a .quorate.v1.ForwardAdminResponse\x12T\n" +
+	"\rConfirmPolicy\x12 .quorate.v1.ConfirmPolicyRequest\x1a!.quorate.v1.ConfirmPolicyResponse\x12Z\n" +
+	"\x0fPartitionPolicy\x12\".quorate.v1.PartitionPolicyRequest\x1a#.quorate.v1.PartitionPolicyResponse\x12B\n" +
+	"\aHasBody\x12\x1a.quorate.v1.HasBodyRequest\x1a\x1b.quorate.v1.HasBodyResponse\x12D\n" +
+	"\aPutBody\x12\x1a.quorate.v1.PutBodyRequest\x1a\x1b.quorate.v1.PutBodyResponse(\x01\x12D\n" +
+	"\aGetBody\x12\x1a.quorate.v1.GetBodyRequest\x1a\x1b.quorate.v1.GetBodyResponse0\x01B7Z5github.com/quorate/quorate/proto/quorate/v1;quoratev1b\x06proto3"
 
 var (
 	file_quorate_v1_peer_proto_rawDescOnce sync.Once
@@ -787,49 +1565,74 @@ func file_quorate_v1_peer_proto_rawDescGZIP() []byte {
 	return file_quorate_v1_peer_proto_rawDescData
 }
 
-var file_quorate_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_quorate_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_quorate_v1_peer_proto_goTypes = []any{
-	(*ForwardCheckRequest)(nil),       // 0: quorate.v1.ForwardCheckRequest
-	(*ForwardPeekRequest)(nil),        // 1: quorate.v1.ForwardPeekRequest
-	(*NodeStatusRequest)(nil),         // 2: quorate.v1.NodeStatusRequest
-	(*NodeStatusResponse)(nil),        // 3: quorate.v1.NodeStatusResponse
-	(*Replica)(nil),                   // 4: quorate.v1.Replica
-	(*ReplicaMember)(nil),             // 5: quorate.v1.ReplicaMember
-	(*ForwardReplaceNodeRequest)(nil), // 6: quorate.v1.ForwardReplaceNodeRequest
-	(*ReportPaceRequest)(nil),         // 7: quorate.v1.ReportPaceRequest
-	(*ReportPaceResponse)(nil),        // 8: quorate.v1.ReportPaceResponse
-	(*CheckRequest)(nil),              // 9: quorate.v1.CheckRequest
-	(*PeekRequest)(nil),               // 10: quorate.v1.PeekRequest
-	(Role)(0),                         // 11: quorate.v1.Role
-	(*SlotRange)(nil),                 // 12: quorate.v1.SlotRange
-	(*ReplaceNodeRequest)(nil),        // 13: quorate.v1.ReplaceNodeRequest
-	(*Decision)(nil),                  // 14: quorate.v1.Decision
-	(*PeekResponse)(nil),              // 15: quorate.v1.PeekResponse
-	(*ReplaceNodeResponse)(nil),       // 16: quorate.v1.ReplaceNodeResponse
+	(*ForwardCheckRequest)(nil),     // 0: quorate.v1.ForwardCheckRequest
+	(*ForwardPeekRequest)(nil),      // 1: quorate.v1.ForwardPeekRequest
+	(*NodeStatusRequest)(nil),       // 2: quorate.v1.NodeStatusRequest
+	(*NodeStatusResponse)(nil),      // 3: quorate.v1.NodeStatusResponse
+	(*Replica)(nil),                 // 4: quorate.v1.Replica
+	(*ReplicaMember)(nil),           // 5: quorate.v1.ReplicaMember
+	(*ForwardAdminRequest)(nil),     // 6: quorate.v1.ForwardAdminRequest
+	(*ForwardAdminResponse)(nil),    // 7: quorate.v1.ForwardAdminResponse
+	(*ConfirmPolicyRequest)(nil),    // 8: quorate.v1.ConfirmPolicyRequest
+	(*InstalledPolicy)(nil),         // 9: quorate.v1.InstalledPolicy
+	(*ConfirmPolicyResponse)(nil),   // 10: quorate.v1.ConfirmPolicyResponse
+	(*PartitionPolicyRequest)(nil),  // 11: quorate.v1.PartitionPolicyRequest
+	(*PartitionPolicyResponse)(nil), // 12: quorate.v1.PartitionPolicyResponse
+	(*HasBodyRequest)(nil),          // 13: quorate.v1.HasBodyRequest
+	(*HasBodyResponse)(nil),         // 14: quorate.v1.HasBodyResponse
+	(*PutBodyRequest)(nil),          // 15: quorate.v1.PutBodyRequest
+	(*PutBodyResponse)(nil),         // 16: quorate.v1.PutBodyResponse
+	(*GetBodyRequest)(nil),          // 17: quorate.v1.GetBodyRequest
+	(*GetBodyResponse)(nil),         // 18: quorate.v1.GetBodyResponse
+	(*ReportPaceRequest)(nil),       // 19: quorate.v1.ReportPaceRequest
+	(*ReportPaceResponse)(nil),      // 20: quorate.v1.ReportPaceResponse
+	(*CheckRequest)(nil),            // 21: quorate.v1.CheckRequest
+	(*PeekRequest)(nil),             // 22: quorate.v1.PeekRequest
+	(Role)(0),                       // 23: quorate.v1.Role
+	(*SlotRange)(nil),               // 24: quorate.v1.SlotRange
+	(*anypb.Any)(nil),               // 25: google.protobuf.Any
+	(*CarriedRule)(nil),             // 26: quorate.v1.CarriedRule
+	(*Decision)(nil),                // 27: quorate.v1.Decision
+	(*PeekResponse)(nil),            // 28: quorate.v1.PeekResponse
 }
 var file_quorate_v1_peer_proto_depIdxs = []int32{
-	9,  // 0: quorate.v1.ForwardCheckRequest.check:type_name -> quorate.v1.CheckRequest
-	10, // 1: quorate.v1.ForwardPeekRequest.peek:type_name -> quorate.v1.PeekRequest
+	21, // 0: quorate.v1.ForwardCheckRequest.check:type_name -> quorate.v1.CheckRequest
+	22, // 1: quorate.v1.ForwardPeekRequest.peek:type_name -> quorate.v1.PeekRequest
 	4,  // 2: quorate.v1.NodeStatusResponse.replicas:type_name -> quorate.v1.Replica
-	11, // 3: quorate.v1.Replica.role:type_name -> quorate.v1.Role
-	12, // 4: quorate.v1.Replica.ranges:type_name -> quorate.v1.SlotRange
+	23, // 3: quorate.v1.Replica.role:type_name -> quorate.v1.Role
+	24, // 4: quorate.v1.Replica.ranges:type_name -> quorate.v1.SlotRange
 	5,  // 5: quorate.v1.Replica.replica_members:type_name -> quorate.v1.ReplicaMember
-	13, // 6: quorate.v1.ForwardReplaceNodeRequest.replace:type_name -> quorate.v1.ReplaceNodeRequest
-	0,  // 7: quorate.v1.Peer.ForwardCheck:input_type -> quorate.v1.ForwardCheckRequest
-	1,  // 8: quorate.v1.Peer.ForwardPeek:input_type -> quorate.v1.ForwardPeekRequest
-	2,  // 9: quorate.v1.Peer.NodeStatus:input_type -> quorate.v1.NodeStatusRequest
-	7,  // 10: quorate.v1.Peer.ReportPace:input_type -> quorate.v1.ReportPaceRequest
-	6,  // 11: quorate.v1.Peer.ForwardReplaceNode:input_type -> quorate.v1.ForwardReplaceNodeRequest
-	14, // 12: quorate.v1.Peer.ForwardCheck:output_type -> quorate.v1.Decision
-	15, // 13: quorate.v1.Peer.ForwardPeek:output_type -> quorate.v1.PeekResponse
-	3,  // 14: quorate.v1.Peer.NodeStatus:output_type -> quorate.v1.NodeStatusResponse
-	8,  // 15: quorate.v1.Peer.ReportPace:output_type -> quorate.v1.ReportPaceResponse
-	16, // 16: quorate.v1.Peer.ForwardReplaceNode:output_type -> quorate.v1.ReplaceNodeResponse
-	12, // [12:17] is the sub-list for method output_type
-	7,  // [7:12] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	25, // 6: quorate.v1.ForwardAdminRequest.request:type_name -> google.protobuf.Any
+	25, // 7: quorate.v1.ForwardAdminResponse.response:type_name -> google.protobuf.Any
+	9,  // 8: quorate.v1.ConfirmPolicyRequest.installed:type_name -> quorate.v1.InstalledPolicy
+	26, // 9: quorate.v1.PartitionPolicyResponse.carried:type_name -> quorate.v1.CarriedRule
+	0,  // 10: quorate.v1.Peer.ForwardCheck:input_type -> quorate.v1.ForwardCheckRequest
+	1,  // 11: quorate.v1.Peer.ForwardPeek:input_type -> quorate.v1.ForwardPeekRequest
+	2,  // 12: quorate.v1.Peer.NodeStatus:input_type -> quorate.v1.NodeStatusRequest
+	19, // 13: quorate.v1.Peer.ReportPace:input_type -> quorate.v1.ReportPaceRequest
+	6,  // 14: quorate.v1.Peer.ForwardAdmin:input_type -> quorate.v1.ForwardAdminRequest
+	8,  // 15: quorate.v1.Peer.ConfirmPolicy:input_type -> quorate.v1.ConfirmPolicyRequest
+	11, // 16: quorate.v1.Peer.PartitionPolicy:input_type -> quorate.v1.PartitionPolicyRequest
+	13, // 17: quorate.v1.Peer.HasBody:input_type -> quorate.v1.HasBodyRequest
+	15, // 18: quorate.v1.Peer.PutBody:input_type -> quorate.v1.PutBodyRequest
+	17, // 19: quorate.v1.Peer.GetBody:input_type -> quorate.v1.GetBodyRequest
+	27, // 20: quorate.v1.Peer.ForwardCheck:output_type -> quorate.v1.Decision
+	28, // 21: quorate.v1.Peer.ForwardPeek:output_type -> quorate.v1.PeekResponse
+	3,  // 22: quorate.v1.Peer.NodeStatus:output_type -> quorate.v1.NodeStatusResponse
+	20, // 23: quorate.v1.Peer.ReportPace:output_type -> quorate.v1.ReportPaceResponse
+	7,  // 24: quorate.v1.Peer.ForwardAdmin:output_type -> quorate.v1.ForwardAdminResponse
+	10, // 25: quorate.v1.Peer.ConfirmPolicy:output_type -> quorate.v1.ConfirmPolicyResponse
+	12, // 26: quorate.v1.Peer.PartitionPolicy:output_type -> quorate.v1.PartitionPolicyResponse
+	14, // 27: quorate.v1.Peer.HasBody:output_type -> quorate.v1.HasBodyResponse
+	16, // 28: quorate.v1.Peer.PutBody:output_type -> quorate.v1.PutBodyResponse
+	18, // 29: quorate.v1.Peer.GetBody:output_type -> quorate.v1.GetBodyResponse
+	20, // [20:30] is the sub-list for method output_type
+	10, // [10:20] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_quorate_v1_peer_proto_init() }
@@ -845,7 +1648,7 @@ func file_quorate_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorate_v1_peer_proto_rawDesc), len(file_quorate_v1_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,11 +19,16 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Peer_ForwardCheck_FullMethodName       = "/quorate.v1.Peer/ForwardCheck"
-	Peer_ForwardPeek_FullMethodName        = "/quorate.v1.Peer/ForwardPeek"
-	Peer_NodeStatus_FullMethodName         = "/quorate.v1.Peer/NodeStatus"
-	Peer_ReportPace_FullMethodName         = "/quorate.v1.Peer/ReportPace"
-	Peer_ForwardReplaceNode_FullMethodName = "/quorate.v1.Peer/ForwardReplaceNode"
+	Peer_ForwardCheck_FullMethodName    = "/quorate.v1.Peer/ForwardCheck"
+	Peer_ForwardPeek_FullMethodName     = "/quorate.v1.Peer/ForwardPeek"
+	Peer_NodeStatus_FullMethodName      = "/quorate.v1.Peer/NodeStatus"
+	Peer_ReportPace_FullMethodName      = "/quorate.v1.Peer/ReportPace"
+	Peer_ForwardAdmin_FullMethodName    = "/quorate.v1.Peer/ForwardAdmin"
+	Peer_ConfirmPolicy_FullMethodName   = "/quorate.v1.Peer/ConfirmPolicy"
+	Peer_PartitionPolicy_FullMethodName = "/quorate.v1.Peer/PartitionPolicy"
+	Peer_HasBody_FullMethodName         = "/quorate.v1.Peer/HasBody"
+	Peer_PutBody_FullMethodName         = "/quorate.v1.Peer/PutBody"
+	Peer_GetBody_FullMethodName         = "/quorate.v1.Peer/GetBody"
 )
 
 // PeerClient is the client API for Peer service.
@@ -41,8 +46,18 @@ type PeerClient interface {
 	NodeStatus(ctx context.Context, in *NodeStatusRequest, opts ...grpc.CallOption) (*NodeStatusResponse, error)
 	// ReportPace tells a leader that a follower saw partition time outrun the follower's clock.
 	ReportPace(ctx context.Context, in *ReportPaceRequest, opts ...grpc.CallOption) (*ReportPaceResponse, error)
-	// ForwardReplaceNode passes a ReplaceNode on to the node that leads. It is never passed on again.
-	ForwardReplaceNode(ctx context.Context, in *ForwardReplaceNodeRequest, opts ...grpc.CallOption) (*ReplaceNodeResponse, error)
+	// ForwardAdmin passes an operator's call on to the node that can answer it. It is never passed on again.
+	ForwardAdmin(ctx context.Context, in *ForwardAdminRequest, opts ...grpc.CallOption) (*ForwardAdminResponse, error)
+	// ConfirmPolicy tells which policy revision is in force, as of after it was asked: a policy lease rests on it.
+	ConfirmPolicy(ctx context.Context, in *ConfirmPolicyRequest, opts ...grpc.CallOption) (*ConfirmPolicyResponse, error)
+	// PartitionPolicy tells which policy a partition that the asked node leads has.
+	PartitionPolicy(ctx context.Context, in *PartitionPolicyRequest, opts ...grpc.CallOption) (*PartitionPolicyResponse, error)
+	// HasBody tells whether a node holds a policy's body, durably.
+	HasBody(ctx context.Context, in *HasBodyRequest, opts ...grpc.CallOption) (*HasBodyResponse, error)
+	// PutBody gives a node a policy's body.
+	PutBody(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[PutBodyRequest, PutBodyResponse], error)
+	// GetBody reads a policy's body.
+	GetBody(ctx context.Context, in *GetBodyRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetBodyResponse], error)
 }
 
 type peerClient struct {
@@ -93,15 +108,77 @@ func (c *peerClient) ReportPace(ctx context.Context, in *ReportPaceRequest, opts
 	return out, nil
 }
 
-func (c *peerClient) ForwardReplaceNode(ctx context.Context, in *ForwardReplaceNodeRequest, opts ...grpc.CallOption) (*ReplaceNodeResponse, error) {
+func (c *peerClient) ForwardAdmin(ctx context.Context, in *ForwardAdminRequest, opts ...grpc.CallOption) (*ForwardAdminResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ReplaceNodeResponse)
-	err := c.cc.Invoke(ctx, Peer_ForwardReplaceNode_FullMethodName, in, out, cOpts...)
+	out := new(ForwardAdminResponse)
+	err := c.cc.Invoke(ctx, Peer_ForwardAdmin_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
 	return out, nil
 }
+
+func (c *peerClient) ConfirmPolicy(ctx context.Context, in *ConfirmPolicyRequest, opts ...grpc.CallOption) (*ConfirmPolicyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ConfirmPolicyResponse)
+	err := c.cc.Invoke(ctx, Peer_ConfirmPolicy_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *peerClient) PartitionPolicy(ctx context.Context, in *PartitionPolicyRequest, opts ...grpc.CallOption) (*PartitionPolicyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PartitionPolicyResponse)
+	err := c.cc.Invoke(ctx, Peer_PartitionPolicy_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *peerClient) HasBody(ctx context.Context, in *HasBodyRequest, opts ...grpc.CallOption) (*HasBodyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(HasBodyResponse)
+	err := c.cc.Invoke(ctx, Peer_HasBody_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *peerClient) PutBody(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[PutBodyRequest, PutBodyResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Peer_ServiceDesc.Streams[0], Peer_PutBody_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[PutBodyRequest, PutBodyResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Peer_PutBodyClient = grpc.ClientStreamingClient[PutBodyRequest, PutBodyResponse]
+
+func (c *peerClient) GetBody(ctx context.Context, in *GetBodyRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetBodyResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Peer_ServiceDesc.Streams[1], Peer_GetBody_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[GetBodyRequest, GetBodyResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Peer_GetBodyClient = grpc.ServerStreamingClient[GetBodyResponse]
 
 // PeerServer is the server API for Peer service.
 // All implementations must embed UnimplementedPeerServer
@@ -118,8 +195,18 @@ type PeerServer interface {
 	NodeStatus(context.Context, *NodeStatusRequest) (*NodeStatusResponse, error)
 	// ReportPace tells a leader that a follower saw partition time outrun the follower's clock.
 	ReportPace(context.Context, *ReportPaceRequest) (*ReportPaceResponse, error)
-	// ForwardReplaceNode passes a ReplaceNode on to the node that leads. It is never passed on again.
-	ForwardReplaceNode(context.Context, *ForwardReplaceNodeRequest) (*ReplaceNodeResponse, error)
+	// ForwardAdmin passes an operator's call on to the node that can answer it. It is never passed on again.
+	ForwardAdmin(context.Context, *ForwardAdminRequest) (*ForwardAdminResponse, error)
+	// ConfirmPolicy tells which policy revision is in force, as of after it was asked: a policy lease rests on it.
+	ConfirmPolicy(context.Context, *ConfirmPolicyRequest) (*ConfirmPolicyResponse, error)
+	// PartitionPolicy tells which policy a partition that the asked node leads has.
+	PartitionPolicy(context.Context, *PartitionPolicyRequest) (*PartitionPolicyResponse, error)
+	// HasBody tells whether a node holds a policy's body, durably.
+	HasBody(context.Context, *HasBodyRequest) (*HasBodyResponse, error)
+	// PutBody gives a node a policy's body.
+	PutBody(grpc.ClientStreamingServer[PutBodyRequest, PutBodyResponse]) error
+	// GetBody reads a policy's body.
+	GetBody(*GetBodyRequest, grpc.ServerStreamingServer[GetBodyResponse]) error
 	mustEmbedUnimplementedPeerServer()
 }
 
@@ -142,8 +229,23 @@ func (UnimplementedPeerServer) NodeStatus(context.Context, *NodeStatusRequest) (
 func (UnimplementedPeerServer) ReportPace(context.Context, *ReportPaceRequest) (*ReportPaceResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReportPace not implemented")
 }
-func (UnimplementedPeerServer) ForwardReplaceNode(context.Context, *ForwardReplaceNodeRequest) (*ReplaceNodeResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method ForwardReplaceNode not implemented")
+func (UnimplementedPeerServer) ForwardAdmin(context.Context, *ForwardAdminRequest) (*ForwardAdminResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ForwardAdmin not implemented")
+}
+func (UnimplementedPeerServer) ConfirmPolicy(context.Context, *ConfirmPolicyRequest) (*ConfirmPolicyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ConfirmPolicy not implemented")
+}
+func (UnimplementedPeerServer) PartitionPolicy(context.Context, *PartitionPolicyRequest) (*PartitionPolicyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PartitionPolicy not implemented")
+}
+func (UnimplementedPeerServer) HasBody(context.Context, *HasBodyRequest) (*HasBodyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method HasBody not implemented")
+}
+func (UnimplementedPeerServer) PutBody(grpc.ClientStreamingServer[PutBodyRequest, PutBodyResponse]) error {
+	return status.Error(codes.Unimplemented, "method PutBody not implemented")
+}
+func (UnimplementedPeerServer) GetBody(*GetBodyRequest, grpc.ServerStreamingServer[GetBodyResponse]) error {
+	return status.Error(codes.Unimplemented, "method GetBody not implemented")
 }
 func (UnimplementedPeerServer) mustEmbedUnimplementedPeerServer() {}
 func (UnimplementedPeerServer) testEmbeddedByValue()              {}
@@ -238,23 +340,95 @@ func _Peer_ReportPace_Handler(srv interface{}, ctx context.Context, dec func(int
 	return interceptor(ctx, in, info, handler)
 }
 
-func _Peer_ForwardReplaceNode_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ForwardReplaceNodeRequest)
+func _Peer_ForwardAdmin_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ForwardAdminRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(PeerServer).ForwardReplaceNode(ctx, in)
+		return srv.(PeerServer).ForwardAdmin(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: Peer_ForwardReplaceNode_FullMethodName,
+		FullMethod: Peer_ForwardAdmin_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(PeerServer).ForwardReplaceNode(ctx, req.(*ForwardReplaceNodeRequest))
+		return srv.(PeerServer).ForwardAdmin(ctx, req.(*ForwardAdminRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
+
+func _Peer_ConfirmPolicy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ConfirmPolicyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).ConfirmPolicy(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_ConfirmPolicy_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).ConfirmPolicy(ctx, req.(*ConfirmPolicyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Peer_PartitionPolicy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PartitionPolicyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).PartitionPolicy(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_PartitionPolicy_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).PartitionPolicy(ctx, req.(*PartitionPolicyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Peer_HasBody_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(HasBodyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).HasBody(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_HasBody_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).HasBody(ctx, req.(*HasBodyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Peer_PutBody_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(PeerServer).PutBody(&grpc.GenericServerStream[PutBodyRequest, PutBodyResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Peer_PutBodyServer = grpc.ClientStreamingServer[PutBodyRequest, PutBodyResponse]
+
+func _Peer_GetBody_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(GetBodyRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(PeerServer).GetBody(m, &grpc.GenericServerStream[GetBodyRequest, GetBodyResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Peer_GetBodyServer = grpc.ServerStreamingServer[GetBodyResponse]
 
 // Peer_ServiceDesc is the grpc.ServiceDesc for Peer service.
 // It's only intended for direct use with grpc.RegisterService,
@@ -280,10 +454,33 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Peer_ReportPace_Handler,
 		},
 		{
-			MethodName: "ForwardReplaceNode",
-			Handler:    _Peer_ForwardReplaceNode_Handler,
+			MethodName: "ForwardAdmin",
+			Handler:    _Peer_ForwardAdmin_Handler,
+		},
+		{
+			MethodName: "ConfirmPolicy",
+			Handler:    _Peer_ConfirmPolicy_Handler,
+		},
+		{
+			MethodName: "PartitionPolicy",
+			Handler:    _Peer_PartitionPolicy_Handler,
+		},
+		{
+			MethodName: "HasBody",
+			Handler:    _Peer_HasBody_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "PutBody",
+			Handler:       _Peer_PutBody_Handler,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "GetBody",
+			Handler:       _Peer_GetBody_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "quorate/v1/peer.proto",
 }

@@ -76,6 +76,63 @@ func (Outcome) EnumDescriptor() ([]byte, []int) {
 	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{0}
 }
 
+// FailureMode says what a gateway does with a class whose owner cannot be reached.
+type FailureMode int32
+
+const (
+	// Not said; deny.
+	FailureMode_FAILURE_MODE_UNSPECIFIED FailureMode = 0
+	// Refuses.
+	FailureMode_FAILURE_MODE_DENY FailureMode = 1
+	// Lets through.
+	FailureMode_FAILURE_MODE_ALLOW FailureMode = 2
+	// Lets through what a limit of the gateway's own has room for.
+	FailureMode_FAILURE_MODE_LOCAL FailureMode = 3
+)
+
+// Enum value maps for FailureMode.
+var (
+	FailureMode_name = map[int32]string{
+		0: "FAILURE_MODE_UNSPECIFIED",
+		1: "FAILURE_MODE_DENY",
+		2: "FAILURE_MODE_ALLOW",
+		3: "FAILURE_MODE_LOCAL",
+	}
+	FailureMode_value = map[string]int32{
+		"FAILURE_MODE_UNSPECIFIED": 0,
+		"FAILURE_MODE_DENY":        1,
+		"FAILURE_MODE_ALLOW":       2,
+		"FAILURE_MODE_LOCAL":       3,
+	}
+)
+
+func (x FailureMode) Enum() *FailureMode {
+	p := new(FailureMode)
+	*p = x
+	return p
+}
+
+func (x FailureMode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (FailureMode) Descriptor() protoreflect.EnumDescriptor {
+	return file_quorate_v1_quota_proto_enumTypes[1].Descriptor()
+}
+
+func (FailureMode) Type() protoreflect.EnumType {
+	return &file_quorate_v1_quota_proto_enumTypes[1]
+}
+
+func (x FailureMode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use FailureMode.Descriptor instead.
+func (FailureMode) EnumDescriptor() ([]byte, []int) {
+	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{1}
+}
+
 // Charge is a further class that a check asks to be charged, for the same principal.
 type Charge struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -752,6 +809,611 @@ func (x *LimitUsage) GetResetMs() int64 {
 	return 0
 }
 
+// WatchConfigRequest asks for everything, and then for what changes.
+type WatchConfigRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchConfigRequest) Reset() {
+	*x = WatchConfigRequest{}
+	mi := &file_quorate_v1_quota_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchConfigRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchConfigRequest) ProtoMessage() {}
+
+func (x *WatchConfigRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_quota_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchConfigRequest.ProtoReflect.Descriptor instead.
+func (*WatchConfigRequest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{7}
+}
+
+// WatchConfigResponse has what is new since the last one on this stream. The first ones have all. A part that is
+// absent has not changed.
+type WatchConfigResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The cluster's id.
+	ClusterId string `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// Where the partitions are.
+	Map *RoutingMap `protobuf:"bytes,2,opt,name=map,proto3,oneof" json:"map,omitempty"`
+	// What the policy in force says to gateways.
+	Policy        *PolicySettings `protobuf:"bytes,3,opt,name=policy,proto3,oneof" json:"policy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchConfigResponse) Reset() {
+	*x = WatchConfigResponse{}
+	mi := &file_quorate_v1_quota_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchConfigResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchConfigResponse) ProtoMessage() {}
+
+func (x *WatchConfigResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_quota_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchConfigResponse.ProtoReflect.Descriptor instead.
+func (*WatchConfigResponse) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *WatchConfigResponse) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *WatchConfigResponse) GetMap() *RoutingMap {
+	if x != nil {
+		return x.Map
+	}
+	return nil
+}
+
+func (x *WatchConfigResponse) GetPolicy() *PolicySettings {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
+}
+
+// RoutingMap says which partition owns which slots, and where its replicas are.
+type RoutingMap struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Grows with each change of owners, replicas or addresses. A change of leaders alone does not count.
+	Version uint64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	// The key of the slot hash: 16 bytes, the same for as long as the cluster lives.
+	Seed []byte `protobuf:"bytes,2,opt,name=seed,proto3" json:"seed,omitempty"`
+	// The nodes, by id.
+	Nodes []*RoutingNode `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	// The partitions, by id.
+	Partitions []*RoutingPartition `protobuf:"bytes,4,rep,name=partitions,proto3" json:"partitions,omitempty"`
+	// The ranges of slots, in order.
+	Ranges        []*RoutingRange `protobuf:"bytes,5,rep,name=ranges,proto3" json:"ranges,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RoutingMap) Reset() {
+	*x = RoutingMap{}
+	mi := &file_quorate_v1_quota_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RoutingMap) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RoutingMap) ProtoMessage() {}
+
+func (x *RoutingMap) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_quota_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RoutingMap.ProtoReflect.Descriptor instead.
+func (*RoutingMap) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *RoutingMap) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *RoutingMap) GetSeed() []byte {
+	if x != nil {
+		return x.Seed
+	}
+	return nil
+}
+
+func (x *RoutingMap) GetNodes() []*RoutingNode {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *RoutingMap) GetPartitions() []*RoutingPartition {
+	if x != nil {
+		return x.Partitions
+	}
+	return nil
+}
+
+func (x *RoutingMap) GetRanges() []*RoutingRange {
+	if x != nil {
+		return x.Ranges
+	}
+	return nil
+}
+
+// RoutingNode is a node that can be asked.
+type RoutingNode struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its id.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Where it serves gRPC, host:port.
+	Grpc string `protobuf:"bytes,2,opt,name=grpc,proto3" json:"grpc,omitempty"`
+	// Where it is, for who prefers the near; may be empty.
+	Zone          string `protobuf:"bytes,3,opt,name=zone,proto3" json:"zone,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RoutingNode) Reset() {
+	*x = RoutingNode{}
+	mi := &file_quorate_v1_quota_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RoutingNode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RoutingNode) ProtoMessage() {}
+
+func (x *RoutingNode) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_quota_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RoutingNode.ProtoReflect.Descriptor instead.
+func (*RoutingNode) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *RoutingNode) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *RoutingNode) GetGrpc() string {
+	if x != nil {
+		return x.Grpc
+	}
+	return ""
+}
+
+func (x *RoutingNode) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
+// RoutingPartition is where a partition is.
+type RoutingPartition struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its id.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// The node that led it when last heard of: a hint. Empty while none is known.
+	Leader string `protobuf:"bytes,2,opt,name=leader,proto3" json:"leader,omitempty"`
+	// The nodes that hold a replica.
+	Replicas      []string `protobuf:"bytes,3,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RoutingPartition) Reset() {
+	*x = RoutingPartition{}
+	mi := &file_quorate_v1_quota_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RoutingPartition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RoutingPartition) ProtoMessage() {}
+
+func (x *RoutingPartition) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_quota_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RoutingPartition.ProtoReflect.Descriptor instead.
+func (*RoutingPartition) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *RoutingPartition) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *RoutingPartition) GetLeader() string {
+	if x != nil {
+		return x.Leader
+	}
+	return ""
+}
+
+func (x *RoutingPartition) GetReplicas() []string {
+	if x != nil {
+		return x.Replicas
+	}
+	return nil
+}
+
+// SlotRange is the slots first_slot to last_slot, both included, owned under one epoch.
+type SlotRange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The first slot.
+	FirstSlot uint32 `protobuf:"varint,1,opt,name=first_slot,json=firstSlot,proto3" json:"first_slot,omitempty"`
+	// The last slot.
+	LastSlot uint32 `protobuf:"varint,2,opt,name=last_slot,json=lastSlot,proto3" json:"last_slot,omitempty"`
+	// The ownership epoch.
+	Epoch         uint64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SlotRange) Reset() {
+	*x = SlotRange{}
+	mi := &file_quorate_v1_quota_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SlotRange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SlotRange) ProtoMessage() {}
+
+func (x *SlotRange) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_quota_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SlotRange.ProtoReflect.Descriptor instead.
+func (*SlotRange) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *SlotRange) GetFirstSlot() uint32 {
+	if x != nil {
+		return x.FirstSlot
+	}
+	return 0
+}
+
+func (x *SlotRange) GetLastSlot() uint32 {
+	if x != nil {
+		return x.LastSlot
+	}
+	return 0
+}
+
+func (x *SlotRange) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+// RoutingRange is a range of slots and its owner.
+type RoutingRange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The slots.
+	Slots *SlotRange `protobuf:"bytes,1,opt,name=slots,proto3" json:"slots,omitempty"`
+	// The partition's id.
+	Partition     string `protobuf:"bytes,2,opt,name=partition,proto3" json:"partition,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RoutingRange) Reset() {
+	*x = RoutingRange{}
+	mi := &file_quorate_v1_quota_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RoutingRange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RoutingRange) ProtoMessage() {}
+
+func (x *RoutingRange) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_quota_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RoutingRange.ProtoReflect.Descriptor instead.
+func (*RoutingRange) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *RoutingRange) GetSlots() *SlotRange {
+	if x != nil {
+		return x.Slots
+	}
+	return nil
+}
+
+func (x *RoutingRange) GetPartition() string {
+	if x != nil {
+		return x.Partition
+	}
+	return ""
+}
+
+// PolicySettings is what the policy in force says to gateways. It can take several messages; it counts when the
+// last one is there.
+type PolicySettings struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The revision, for checks to carry.
+	Revision uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The policy's label.
+	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	// The settings of default and of the listed classes, by name.
+	Classes []*ClassSettings `protobuf:"bytes,3,rep,name=classes,proto3" json:"classes,omitempty"`
+	// Further messages of the same revision follow.
+	More          bool `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicySettings) Reset() {
+	*x = PolicySettings{}
+	mi := &file_quorate_v1_quota_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicySettings) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicySettings) ProtoMessage() {}
+
+func (x *PolicySettings) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_quota_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicySettings.ProtoReflect.Descriptor instead.
+func (*PolicySettings) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *PolicySettings) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *PolicySettings) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *PolicySettings) GetClasses() []*ClassSettings {
+	if x != nil {
+		return x.Classes
+	}
+	return nil
+}
+
+func (x *PolicySettings) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+// ClassSettings is how a gateway treats a class.
+type ClassSettings struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The class's name; "default" for all that are not listed.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The whole budget of one check.
+	Timeout *durationpb.Duration `protobuf:"bytes,2,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// How long a decision id is remembered.
+	ReplayHorizon *durationpb.Duration `protobuf:"bytes,3,opt,name=replay_horizon,json=replayHorizon,proto3" json:"replay_horizon,omitempty"`
+	// What to do when the owner cannot be reached.
+	OnUnavailable FailureMode `protobuf:"varint,4,opt,name=on_unavailable,json=onUnavailable,proto3,enum=quorate.v1.FailureMode" json:"on_unavailable,omitempty"`
+	// The gateway's own limit, with FAILURE_MODE_LOCAL: how much, and in which window.
+	LocalLimit int64 `protobuf:"varint,5,opt,name=local_limit,json=localLimit,proto3" json:"local_limit,omitempty"`
+	// The window of local_limit.
+	LocalWindow *durationpb.Duration `protobuf:"bytes,6,opt,name=local_window,json=localWindow,proto3" json:"local_window,omitempty"`
+	// Whether the class is switched off: refused whatever else holds.
+	Disabled      bool `protobuf:"varint,7,opt,name=disabled,proto3" json:"disabled,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClassSettings) Reset() {
+	*x = ClassSettings{}
+	mi := &file_quorate_v1_quota_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClassSettings) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClassSettings) ProtoMessage() {}
+
+func (x *ClassSettings) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_quota_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClassSettings.ProtoReflect.Descriptor instead.
+func (*ClassSettings) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ClassSettings) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ClassSettings) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+func (x *ClassSettings) GetReplayHorizon() *durationpb.Duration {
+	if x != nil {
+		return x.ReplayHorizon
+	}
+	return nil
+}
+
+func (x *ClassSettings) GetOnUnavailable() FailureMode {
+	if x != nil {
+		return x.OnUnavailable
+	}
+	return FailureMode_FAILURE_MODE_UNSPECIFIED
+}
+
+func (x *ClassSettings) GetLocalLimit() int64 {
+	if x != nil {
+		return x.LocalLimit
+	}
+	return 0
+}
+
+func (x *ClassSettings) GetLocalWindow() *durationpb.Duration {
+	if x != nil {
+		return x.LocalWindow
+	}
+	return nil
+}
+
+func (x *ClassSettings) GetDisabled() bool {
+	if x != nil {
+		return x.Disabled
+	}
+	return false
+}
+
 var File_quorate_v1_quota_proto protoreflect.FileDescriptor
 
 const file_quorate_v1_quota_proto_rawDesc = "" +
@@ -819,14 +1481,67 @@ const file_quorate_v1_quota_proto_rawDesc = "" +
 	"\x06window\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x06window\x12\x12\n" +
 	"\x04used\x18\x04 \x01(\x03R\x04used\x12\x1c\n" +
 	"\tremaining\x18\x05 \x01(\x03R\tremaining\x12\x19\n" +
-	"\breset_ms\x18\x06 \x01(\x03R\aresetMs*K\n" +
+	"\breset_ms\x18\x06 \x01(\x03R\aresetMs\"\x14\n" +
+	"\x12WatchConfigRequest\"\xaf\x01\n" +
+	"\x13WatchConfigResponse\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12-\n" +
+	"\x03map\x18\x02 \x01(\v2\x16.quorate.v1.RoutingMapH\x00R\x03map\x88\x01\x01\x127\n" +
+	"\x06policy\x18\x03 \x01(\v2\x1a.quorate.v1.PolicySettingsH\x01R\x06policy\x88\x01\x01B\x06\n" +
+	"\x04_mapB\t\n" +
+	"\a_policy\"\xd9\x01\n" +
+	"\n" +
+	"RoutingMap\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x12\n" +
+	"\x04seed\x18\x02 \x01(\fR\x04seed\x12-\n" +
+	"\x05nodes\x18\x03 \x03(\v2\x17.quorate.v1.RoutingNodeR\x05nodes\x12<\n" +
+	"\n" +
+	"partitions\x18\x04 \x03(\v2\x1c.quorate.v1.RoutingPartitionR\n" +
+	"partitions\x120\n" +
+	"\x06ranges\x18\x05 \x03(\v2\x18.quorate.v1.RoutingRangeR\x06ranges\"E\n" +
+	"\vRoutingNode\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04grpc\x18\x02 \x01(\tR\x04grpc\x12\x12\n" +
+	"\x04zone\x18\x03 \x01(\tR\x04zone\"V\n" +
+	"\x10RoutingPartition\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06leader\x18\x02 \x01(\tR\x06leader\x12\x1a\n" +
+	"\breplicas\x18\x03 \x03(\tR\breplicas\"]\n" +
+	"\tSlotRange\x12\x1d\n" +
+	"\n" +
+	"first_slot\x18\x01 \x01(\rR\tfirstSlot\x12\x1b\n" +
+	"\tlast_slot\x18\x02 \x01(\rR\blastSlot\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\"Y\n" +
+	"\fRoutingRange\x12+\n" +
+	"\x05slots\x18\x01 \x01(\v2\x15.quorate.v1.SlotRangeR\x05slots\x12\x1c\n" +
+	"\tpartition\x18\x02 \x01(\tR\tpartition\"\x8f\x01\n" +
+	"\x0ePolicySettings\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x123\n" +
+	"\aclasses\x18\x03 \x03(\v2\x19.quorate.v1.ClassSettingsR\aclasses\x12\x12\n" +
+	"\x04more\x18\x04 \x01(\bR\x04more\"\xd5\x02\n" +
+	"\rClassSettings\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x123\n" +
+	"\atimeout\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12@\n" +
+	"\x0ereplay_horizon\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\rreplayHorizon\x12>\n" +
+	"\x0eon_unavailable\x18\x04 \x01(\x0e2\x17.quorate.v1.FailureModeR\ronUnavailable\x12\x1f\n" +
+	"\vlocal_limit\x18\x05 \x01(\x03R\n" +
+	"localLimit\x12<\n" +
+	"\flocal_window\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\vlocalWindow\x12\x1a\n" +
+	"\bdisabled\x18\a \x01(\bR\bdisabled*K\n" +
 	"\aOutcome\x12\x17\n" +
 	"\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fOUTCOME_ALLOWED\x10\x01\x12\x12\n" +
-	"\x0eOUTCOME_DENIED\x10\x022\x85\x01\n" +
+	"\x0eOUTCOME_DENIED\x10\x02*r\n" +
+	"\vFailureMode\x12\x1c\n" +
+	"\x18FAILURE_MODE_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11FAILURE_MODE_DENY\x10\x01\x12\x16\n" +
+	"\x12FAILURE_MODE_ALLOW\x10\x02\x12\x16\n" +
+	"\x12FAILURE_MODE_LOCAL\x10\x032\xd7\x01\n" +
 	"\x05Quota\x12A\n" +
 	"\x0fCheckAndConsume\x12\x18.quorate.v1.CheckRequest\x1a\x14.quorate.v1.Decision\x129\n" +
-	"\x04Peek\x12\x17.quorate.v1.PeekRequest\x1a\x18.quorate.v1.PeekResponseB7Z5github.com/quorate/quorate/proto/quorate/v1;quoratev1b\x06proto3"
+	"\x04Peek\x12\x17.quorate.v1.PeekRequest\x1a\x18.quorate.v1.PeekResponse\x12P\n" +
+	"\vWatchConfig\x12\x1e.quorate.v1.WatchConfigRequest\x1a\x1f.quorate.v1.WatchConfigResponse0\x01B7Z5github.com/quorate/quorate/proto/quorate/v1;quoratev1b\x06proto3"
 
 var (
 	file_quorate_v1_quota_proto_rawDescOnce sync.Once
@@ -840,38 +1555,61 @@ func file_quorate_v1_quota_proto_rawDescGZIP() []byte {
 	return file_quorate_v1_quota_proto_rawDescData
 }
 
-var file_quorate_v1_quota_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_quorate_v1_quota_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_quorate_v1_quota_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_quorate_v1_quota_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_quorate_v1_quota_proto_goTypes = []any{
 	(Outcome)(0),                  // 0: quorate.v1.Outcome
-	(*Charge)(nil),                // 1: quorate.v1.Charge
-	(*CheckRequest)(nil),          // 2: quorate.v1.CheckRequest
-	(*Decision)(nil),              // 3: quorate.v1.Decision
-	(*LimitState)(nil),            // 4: quorate.v1.LimitState
-	(*PeekRequest)(nil),           // 5: quorate.v1.PeekRequest
-	(*PeekResponse)(nil),          // 6: quorate.v1.PeekResponse
-	(*LimitUsage)(nil),            // 7: quorate.v1.LimitUsage
-	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 9: google.protobuf.Duration
+	(FailureMode)(0),              // 1: quorate.v1.FailureMode
+	(*Charge)(nil),                // 2: quorate.v1.Charge
+	(*CheckRequest)(nil),          // 3: quorate.v1.CheckRequest
+	(*Decision)(nil),              // 4: quorate.v1.Decision
+	(*LimitState)(nil),            // 5: quorate.v1.LimitState
+	(*PeekRequest)(nil),           // 6: quorate.v1.PeekRequest
+	(*PeekResponse)(nil),          // 7: quorate.v1.PeekResponse
+	(*LimitUsage)(nil),            // 8: quorate.v1.LimitUsage
+	(*WatchConfigRequest)(nil),    // 9: quorate.v1.WatchConfigRequest
+	(*WatchConfigResponse)(nil),   // 10: quorate.v1.WatchConfigResponse
+	(*RoutingMap)(nil),            // 11: quorate.v1.RoutingMap
+	(*RoutingNode)(nil),           // 12: quorate.v1.RoutingNode
+	(*RoutingPartition)(nil),      // 13: quorate.v1.RoutingPartition
+	(*SlotRange)(nil),             // 14: quorate.v1.SlotRange
+	(*RoutingRange)(nil),          // 15: quorate.v1.RoutingRange
+	(*PolicySettings)(nil),        // 16: quorate.v1.PolicySettings
+	(*ClassSettings)(nil),         // 17: quorate.v1.ClassSettings
+	(*timestamppb.Timestamp)(nil), // 18: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 19: google.protobuf.Duration
 }
 var file_quorate_v1_quota_proto_depIdxs = []int32{
-	1,  // 0: quorate.v1.CheckRequest.also:type_name -> quorate.v1.Charge
+	2,  // 0: quorate.v1.CheckRequest.also:type_name -> quorate.v1.Charge
 	0,  // 1: quorate.v1.Decision.outcome:type_name -> quorate.v1.Outcome
-	8,  // 2: quorate.v1.Decision.retry_at:type_name -> google.protobuf.Timestamp
-	4,  // 3: quorate.v1.Decision.limits:type_name -> quorate.v1.LimitState
-	9,  // 4: quorate.v1.LimitState.window:type_name -> google.protobuf.Duration
-	7,  // 5: quorate.v1.PeekResponse.limits:type_name -> quorate.v1.LimitUsage
-	8,  // 6: quorate.v1.PeekResponse.as_of:type_name -> google.protobuf.Timestamp
-	9,  // 7: quorate.v1.LimitUsage.window:type_name -> google.protobuf.Duration
-	2,  // 8: quorate.v1.Quota.CheckAndConsume:input_type -> quorate.v1.CheckRequest
-	5,  // 9: quorate.v1.Quota.Peek:input_type -> quorate.v1.PeekRequest
-	3,  // 10: quorate.v1.Quota.CheckAndConsume:output_type -> quorate.v1.Decision
-	6,  // 11: quorate.v1.Quota.Peek:output_type -> quorate.v1.PeekResponse
-	10, // [10:12] is the sub-list for method output_type
-	8,  // [8:10] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	18, // 2: quorate.v1.Decision.retry_at:type_name -> google.protobuf.Timestamp
+	5,  // 3: quorate.v1.Decision.limits:type_name -> quorate.v1.LimitState
+	19, // 4: quorate.v1.LimitState.window:type_name -> google.protobuf.Duration
+	8,  // 5: quorate.v1.PeekResponse.limits:type_name -> quorate.v1.LimitUsage
+	18, // 6: quorate.v1.PeekResponse.as_of:type_name -> google.protobuf.Timestamp
+	19, // 7: quorate.v1.LimitUsage.window:type_name -> google.protobuf.Duration
+	11, // 8: quorate.v1.WatchConfigResponse.map:type_name -> quorate.v1.RoutingMap
+	16, // 9: quorate.v1.WatchConfigResponse.policy:type_name -> quorate.v1.PolicySettings
+	12, // 10: quorate.v1.RoutingMap.nodes:type_name -> quorate.v1.RoutingNode
+	13, // 11: quorate.v1.RoutingMap.partitions:type_name -> quorate.v1.RoutingPartition
+	15, // 12: quorate.v1.RoutingMap.ranges:type_name -> quorate.v1.RoutingRange
+	14, // 13: quorate.v1.RoutingRange.slots:type_name -> quorate.v1.SlotRange
+	17, // 14: quorate.v1.PolicySettings.classes:type_name -> quorate.v1.ClassSettings
+	19, // 15: quorate.v1.ClassSettings.timeout:type_name -> google.protobuf.Duration
+	19, // 16: quorate.v1.ClassSettings.replay_horizon:type_name -> google.protobuf.Duration
+	1,  // 17: quorate.v1.ClassSettings.on_unavailable:type_name -> quorate.v1.FailureMode
+	19, // 18: quorate.v1.ClassSettings.local_window:type_name -> google.protobuf.Duration
+	3,  // 19: quorate.v1.Quota.CheckAndConsume:input_type -> quorate.v1.CheckRequest
+	6,  // 20: quorate.v1.Quota.Peek:input_type -> quorate.v1.PeekRequest
+	9,  // 21: quorate.v1.Quota.WatchConfig:input_type -> quorate.v1.WatchConfigRequest
+	4,  // 22: quorate.v1.Quota.CheckAndConsume:output_type -> quorate.v1.Decision
+	7,  // 23: quorate.v1.Quota.Peek:output_type -> quorate.v1.PeekResponse
+	10, // 24: quorate.v1.Quota.WatchConfig:output_type -> quorate.v1.WatchConfigResponse
+	22, // [22:25] is the sub-list for method output_type
+	19, // [19:22] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_quorate_v1_quota_proto_init() }
@@ -881,13 +1619,14 @@ func file_quorate_v1_quota_proto_init() {
 	}
 	file_quorate_v1_quota_proto_msgTypes[0].OneofWrappers = []any{}
 	file_quorate_v1_quota_proto_msgTypes[1].OneofWrappers = []any{}
+	file_quorate_v1_quota_proto_msgTypes[8].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorate_v1_quota_proto_rawDesc), len(file_quorate_v1_quota_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   7,
+			NumEnums:      2,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

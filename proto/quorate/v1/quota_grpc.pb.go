@@ -21,6 +21,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	Quota_CheckAndConsume_FullMethodName = "/quorate.v1.Quota/CheckAndConsume"
 	Quota_Peek_FullMethodName            = "/quorate.v1.Quota/Peek"
+	Quota_WatchConfig_FullMethodName     = "/quorate.v1.Quota/WatchConfig"
 )
 
 // QuotaClient is the client API for Quota service.
@@ -36,6 +37,8 @@ type QuotaClient interface {
 	CheckAndConsume(ctx context.Context, in *CheckRequest, opts ...grpc.CallOption) (*Decision, error)
 	// Peek tells usage and room. It consumes nothing and authorises nothing.
 	Peek(ctx context.Context, in *PeekRequest, opts ...grpc.CallOption) (*PeekResponse, error)
+	// WatchConfig tells what a gateway routes and behaves by: at once, and again whenever it changes.
+	WatchConfig(ctx context.Context, in *WatchConfigRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchConfigResponse], error)
 }
 
 type quotaClient struct {
@@ -66,6 +69,25 @@ func (c *quotaClient) Peek(ctx context.Context, in *PeekRequest, opts ...grpc.Ca
 	return out, nil
 }
 
+func (c *quotaClient) WatchConfig(ctx context.Context, in *WatchConfigRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchConfigResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Quota_ServiceDesc.Streams[0], Quota_WatchConfig_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchConfigRequest, WatchConfigResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Quota_WatchConfigClient = grpc.ServerStreamingClient[WatchConfigResponse]
+
 // QuotaServer is the server API for Quota service.
 // All implementations must embed UnimplementedQuotaServer
 // for forward compatibility.
@@ -79,6 +101,8 @@ type QuotaServer interface {
 	CheckAndConsume(context.Context, *CheckRequest) (*Decision, error)
 	// Peek tells usage and room. It consumes nothing and authorises nothing.
 	Peek(context.Context, *PeekRequest) (*PeekResponse, error)
+	// WatchConfig tells what a gateway routes and behaves by: at once, and again whenever it changes.
+	WatchConfig(*WatchConfigRequest, grpc.ServerStreamingServer[WatchConfigResponse]) error
 	mustEmbedUnimplementedQuotaServer()
 }
 
@@ -94,6 +118,9 @@ func (UnimplementedQuotaServer) CheckAndConsume(context.Context, *CheckRequest) 
 }
 func (UnimplementedQuotaServer) Peek(context.Context, *PeekRequest) (*PeekResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Peek not implemented")
+}
+func (UnimplementedQuotaServer) WatchConfig(*WatchConfigRequest, grpc.ServerStreamingServer[WatchConfigResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchConfig not implemented")
 }
 func (UnimplementedQuotaServer) mustEmbedUnimplementedQuotaServer() {}
 func (UnimplementedQuotaServer) testEmbeddedByValue()               {}
@@ -152,6 +179,17 @@ func _Quota_Peek_Handler(srv interface{}, ctx context.Context, dec func(interfac
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Quota_WatchConfig_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchConfigRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(QuotaServer).WatchConfig(m, &grpc.GenericServerStream[WatchConfigRequest, WatchConfigResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Quota_WatchConfigServer = grpc.ServerStreamingServer[WatchConfigResponse]
+
 // Quota_ServiceDesc is the grpc.ServiceDesc for Quota service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -168,6 +206,12 @@ var Quota_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Quota_Peek_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "WatchConfig",
+			Handler:       _Quota_WatchConfig_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "quorate/v1/quota.proto",
 }
