@@ -69,7 +69,7 @@ func newCluster(seed uint64, w wrong, p *policy.Policy) *cluster {
 		c.trust = clock.TrustBounded
 	}
 	birth := &entry{logTerm: 1, command: &fsm.Entry{Kind: fsm.KindBirth, Term: 1, Birth: &fsm.Birth{
-		Cluster: "c", Partition: "p", Bounds: fsm.DefaultBounds(), Revision: 1, Policy: p,
+		Cluster: "c", Partition: "p", Bounds: fsm.DefaultBounds(), Install: fsm.NewInstall(1, p),
 		Owned: []fsm.OwnedRange{{SlotRange: fsm.SlotRange{Last: fsm.NumSlots - 1}, Epoch: 1}},
 	}}}
 	c.state.Step(1, birth.command)

@@ -14,7 +14,7 @@ func BenchmarkStep(b *testing.B) {
 		b.Run(fmt.Sprintf("principals=%d", principals), func(b *testing.B) {
 			m := fsm.New()
 			m.Step(1, &fsm.Entry{Kind: fsm.KindBirth, Term: 1, Birth: &fsm.Birth{
-				Bounds: fsm.DefaultBounds(), Revision: 1, Policy: mustParse(b),
+				Bounds: fsm.DefaultBounds(), Install: fsm.NewInstall(1, mustParse(b)),
 				Owned: []fsm.OwnedRange{{SlotRange: fsm.SlotRange{Last: fsm.NumSlots - 1}, Epoch: 1}},
 			}})
 			names := make([]string, principals)

@@ -56,11 +56,7 @@ func replay(t *testing.T, dir string) (answers [][]byte) {
 	lines := trace.NewReader("trace.jsonl", bytes.NewReader(mustRead(t, filepath.Join(dir, "trace.jsonl"))))
 	step := func(e *fsm.Entry, at int64) *fsm.Answers {
 		e.Term, e.Stamp = 1, fsm.Time(at)
-		e, err := fsm.DecodeEntry(fsm.AppendEntry(nil, e))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return m.Step(1, e)
+		return m.Step(1, mustRecode(t, e))
 	}
 	for n := 1; ; n++ {
 		line, err := lines.Next()
@@ -77,7 +73,7 @@ func replay(t *testing.T, dir string) (answers [][]byte) {
 		if !m.Born() {
 			step(&fsm.Entry{Kind: fsm.KindBirth, Birth: &fsm.Birth{
 				Owned:  []fsm.OwnedRange{{SlotRange: fsm.SlotRange{Last: fsm.NumSlots - 1}, Epoch: 1}},
-				Bounds: fsm.DefaultBounds(), Revision: revision, Policy: p,
+				Bounds: fsm.DefaultBounds(), Install: fsm.NewInstall(revision, p),
 			}}, int64(line.At))
 		}
 		if n%50 == 0 {
@@ -89,7 +85,8 @@ func replay(t *testing.T, dir string) (answers [][]byte) {
 				t.Fatal(err)
 			}
 			revision++
-			step(&fsm.Entry{Kind: fsm.KindInstall, Install: &fsm.Install{Revision: revision, Policy: next}}, int64(line.At))
+			install := fsm.NewInstall(revision, next)
+			step(&fsm.Entry{Kind: fsm.KindInstall, Install: &install}, int64(line.At))
 			continue
 		}
 		line.Check.RouteEpoch = 1

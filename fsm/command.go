@@ -1,7 +1,5 @@
 package fsm
 
-import "github.com/quorate/quorate/policy"
-
 // Time is partition time in nanoseconds. Its zero has no meaning outside one partition.
 type Time int64
 
@@ -55,6 +53,7 @@ const (
 	KindFreeze  Kind = 4
 	KindThaw    Kind = 5
 	KindRaise   Kind = 6
+	KindForgive Kind = 7
 )
 
 // Level is a feature level: what the entries of a log may ask of the replicas. It only rises, by an entry
@@ -91,6 +90,7 @@ type Entry struct {
 	Plan    PlanID      // KindFreeze, KindThaw
 	Ranges  []SlotRange // KindFreeze
 	Level   Level       // KindRaise
+	Forgive *Forgive    // KindForgive
 }
 
 // Basis names a state: the digest that it had when the entry at Index of the log had been applied. Index 0
@@ -107,14 +107,17 @@ type Birth struct {
 	Seed      [16]byte // of the slot hash; the same for the whole cluster, for ever
 	Owned     []OwnedRange
 	Bounds    Bounds
-	Revision  Revision
-	Policy    *policy.Policy
+	Install   // the first policy
 }
 
-// Install puts a policy revision in force, from this entry on.
-type Install struct {
-	Revision Revision
-	Policy   *policy.Policy
+// Forgive drops the usage of one principal: every admission that any limit could count, of one class or of
+// all. Replay records stay, so a decision is repeated as it was made.
+type Forgive struct {
+	Principal string
+	// Class is the apiClass whose checks are to find no usage any more; empty for all. It is resolved as that
+	// of a check is: what is not listed shares the usage of default.
+	Class      string
+	RouteEpoch Epoch
 }
 
 // SlotRange is the slots First to Last, both included.

@@ -11,7 +11,8 @@ import (
 
 // applied is one limit as it applies to a charge: whose admissions it counts, and since when.
 type applied struct {
-	limit *policy.Limit
+	limit    *policy.Limit
+	revision Revision // that the limit is of
 	// The limit counts the keys of caller whose class is in scope.
 	caller  *principal
 	scope   scope
@@ -153,12 +154,15 @@ func (m *Machine) roomForKeys(p *principal, charges []charged) bool {
 	return unreserved == m.unreserved || unreserved <= m.bounds.MaxKeys-m.reserved
 }
 
-// distinct are the limits of all charges, each once, now that p has its keys.
+// distinct are the limits of all charges, each once, now that p has its keys. Policies of two revisions may
+// share their limits in memory, and do not after a restore, so the revision tells them apart.
 func distinct(p *principal, charges []charged) []applied {
 	var out []applied
 	for i := range charges {
 		for _, l := range charges[i].limits {
-			if !slices.ContainsFunc(out, func(o applied) bool { return o.limit == l.limit }) {
+			if !slices.ContainsFunc(out, func(o applied) bool {
+				return o.limit == l.limit && o.revision == l.revision
+			}) {
 				l.caller = p
 				out = append(out, l)
 			}
@@ -192,7 +196,7 @@ func (m *Machine) judge(c *Check) (Decision, []charged) {
 // of its class's group, and those of the carried revision, which is nil when none is.
 func (m *Machine) applicable(caller string, charge *Charge) ([]applied, *revision) {
 	p := m.shardOf(m.SlotOf(caller)).principals[caller]
-	limits := appendLimits(nil, m.rev.policy, p, caller, charge)
+	limits := appendLimits(nil, m.rev, p, caller, charge)
 	nm := m.nameOf(charge.Class)
 	if nm.settled <= m.now {
 		return limits, nil
@@ -209,7 +213,7 @@ func (m *Machine) applicable(caller string, charge *Charge) ([]applied, *revisio
 	if exactAt <= m.now {
 		return limits, nil
 	}
-	for _, l := range appendLimits(nil, nm.exact.policy, p, caller, charge) {
+	for _, l := range appendLimits(nil, nm.exact, p, caller, charge) {
 		if l.limit.Max == 0 {
 			continue
 		}
@@ -219,16 +223,17 @@ func (m *Machine) applicable(caller string, charge *Charge) ([]applied, *revisio
 	return limits, nm.exact
 }
 
-// appendLimits adds the limits of the rule and of the group under one policy.
-func appendLimits(to []applied, in *policy.Policy, p *principal, caller string, charge *Charge) []applied {
+// appendLimits adds the limits of the rule and of the group under one revision.
+func appendLimits(to []applied, of *revision, p *principal, caller string, charge *Charge) []applied {
+	in := of.policy
 	resolved, _ := in.ClassOf(charge.Class)
 	rule := in.RuleFor(caller, resolved, charge.Tier)
 	for i := range rule {
-		to = append(to, applied{limit: &rule[i], caller: p, scope: scope{class: resolved}})
+		to = append(to, applied{limit: &rule[i], revision: of.number, caller: p, scope: scope{class: resolved}})
 	}
 	if g := in.GroupOf(resolved); g != nil {
 		for i := range g.Limits {
-			to = append(to, applied{limit: &g.Limits[i], caller: p, scope: scope{resolved, g, in}})
+			to = append(to, applied{limit: &g.Limits[i], revision: of.number, caller: p, scope: scope{resolved, g, in}})
 		}
 	}
 	return to

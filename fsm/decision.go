@@ -126,4 +126,5 @@ type Answers struct {
 	Time      Time // partition time after the entry
 	Decisions []Decision
 	Usages    []Usage
+	Forgiven  *Forgiven // of a forgive
 }

@@ -15,7 +15,8 @@
 // The caller's duties:
 //
 //  1. Apply each entry of the log once, in order, with the Raft term that the log holds it in, by
-//     [Machine.Step]. An entry that cannot be decoded must stop the replica; it must not be skipped.
+//     [Machine.Step]. An entry that cannot be decoded must stop the replica; it must not be skipped. Before
+//     the step, find the policy that the entry names where [Machine.Needs] asks for it.
 //  2. Draw the stamp of an entry in the leadership whose term it carries, after an entry of that term
 //     has been applied, and from a clock that never runs faster than real time.
 //  3. Answer a check only after its entry is committed and applied.

@@ -3,6 +3,7 @@ package fsm
 import (
 	"bytes"
 	"cmp"
+	"slices"
 	"strings"
 )
 
@@ -58,9 +59,23 @@ func (a *agenda) pop() due {
 	first, last := h[0], len(h)-1
 	h[0] = h[last]
 	h[last] = due{}
-	h = h[:last]
-	*a = h
-	for i := 0; ; {
+	*a = h[:last]
+	a.sink(0)
+	return first
+}
+
+// strike takes out what is due for a key. It is linear in the agenda.
+func (a *agenda) strike(k *key) {
+	*a = slices.DeleteFunc(*a, func(d due) bool { return d.kind == dueKey && d.key == k })
+	for i := len(*a)/2 - 1; i >= 0; i-- {
+		a.sink(i)
+	}
+}
+
+// sink puts the thing at i below those that are due earlier.
+func (a *agenda) sink(i int) {
+	h := *a
+	for {
 		least := i
 		for child := 2*i + 1; child <= 2*i+2 && child < len(h); child++ {
 			if h[child].compare(&h[least]) < 0 {
@@ -68,7 +83,7 @@ func (a *agenda) pop() due {
 			}
 		}
 		if least == i {
-			return first
+			return
 		}
 		h[i], h[least] = h[least], h[i]
 		i = least

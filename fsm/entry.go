@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math"
-
-	"github.com/quorate/quorate/policy"
 )
 
 // entryVersion is the version of the encoding of entries. A replica that meets a higher one must stop
 // and not skip it: its state would no longer be that of the others.
-const entryVersion = 2
+const entryVersion = 3
 
 // AppendEntry appends the durable encoding of e to b. It ends with a CRC-32C of the rest, since the log
 // beneath does not notice a flipped bit.
@@ -37,8 +35,7 @@ func AppendEntry(b []byte, e *Entry) []byte {
 			b = appendPeek(b, &e.Peeks[i])
 		}
 	case KindInstall:
-		b = binary.AppendUvarint(b, uint64(e.Install.Revision))
-		b = e.Install.Policy.AppendBinary(b)
+		b = appendPolicyRef(b, &e.Install.PolicyRef)
 	case KindFreeze, KindThaw:
 		b = binary.AppendUvarint(b, uint64(e.Plan))
 		b = binary.AppendUvarint(b, uint64(len(e.Ranges)))
@@ -48,6 +45,8 @@ func AppendEntry(b []byte, e *Entry) []byte {
 		}
 	case KindRaise:
 		b = binary.AppendUvarint(b, uint64(e.Level))
+	case KindForgive:
+		b = appendForgive(b, e.Forgive)
 	}
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[begin:], castagnoli))
 }
@@ -59,8 +58,7 @@ func appendBirth(b []byte, birth *Birth) []byte {
 	b = appendOwned(b, birth.Owned)
 	b = binary.AppendVarint(b, birth.Bounds.MaxKeys)
 	b = binary.AppendVarint(b, birth.Bounds.MaxReplayRecords)
-	b = binary.AppendUvarint(b, uint64(birth.Revision))
-	return birth.Policy.AppendBinary(b)
+	return appendPolicyRef(b, &birth.PolicyRef)
 }
 
 func appendOwned(b []byte, owned []OwnedRange) []byte {
@@ -95,7 +93,8 @@ func appendPeek(b []byte, p *Peek) []byte {
 	return binary.AppendUvarint(b, uint64(p.RouteEpoch))
 }
 
-// DecodeEntry reads what AppendEntry wrote. It refuses anything else, whatever the bytes.
+// DecodeEntry reads what AppendEntry wrote. It refuses anything else, whatever the bytes. The policy that a
+// birth or an install names is for the caller to find.
 func DecodeEntry(b []byte) (*Entry, error) {
 	if len(b) < 4 {
 		return nil, fmt.Errorf("entry: %w", errCut)
@@ -118,7 +117,7 @@ func DecodeEntry(b []byte) (*Entry, error) {
 	case KindBatch:
 		d.batch(e)
 	case KindInstall:
-		e.Install = &Install{Revision: Revision(d.uvarint()), Policy: d.policy()}
+		e.Install = &Install{PolicyRef: d.policyRef()}
 	case KindFreeze, KindThaw:
 		e.Plan = PlanID(d.uvarint())
 		for range d.count() {
@@ -126,6 +125,8 @@ func DecodeEntry(b []byte) (*Entry, error) {
 		}
 	case KindRaise:
 		e.Level = d.level()
+	case KindForgive:
+		e.Forgive = d.forgive()
 	default:
 		d.fail(fmt.Errorf("kind %d is unknown", e.Kind))
 	}
@@ -174,7 +175,7 @@ func (d *decoder) birth() *Birth {
 	d.array(b.Seed[:])
 	b.Owned = d.owned()
 	b.Bounds = Bounds{MaxKeys: d.varint(), MaxReplayRecords: d.varint()}
-	b.Revision, b.Policy = Revision(d.uvarint()), d.policy()
+	b.PolicyRef = d.policyRef()
 	if d.err == nil {
 		if err := b.Bounds.Validate(); err != nil {
 			d.fail(err)
@@ -210,18 +211,4 @@ func (d *decoder) owned() []OwnedRange {
 		}
 	}
 	return owned
-}
-
-// policy reads the policy that takes the rest of the message.
-func (d *decoder) policy() *policy.Policy {
-	if d.err != nil {
-		return nil
-	}
-	p, err := policy.Decode(d.b)
-	if err != nil {
-		d.fail(err)
-		return nil
-	}
-	d.b = nil
-	return p
 }

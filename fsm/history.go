@@ -3,6 +3,7 @@ package fsm
 import (
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/quorate/quorate/policy"
 )
@@ -137,6 +138,36 @@ func (m *Machine) settledAt(nm *name, apiClass string) Time {
 		at = max(at, exactFrom(m.groupKnown(g), w.Group))
 	}
 	return at
+}
+
+// Carried is a rule of an earlier revision that is enforced beside the present one.
+type Carried struct {
+	// Class is the apiClass as callers write it; DefaultClass for all that were never listed.
+	Class string
+	// Revision and Version are those of the rule, its group included.
+	Revision Revision
+	Version  string
+	// Until is when every limit of the present rules of the class is exact.
+	Until Time
+}
+
+// Carried tells which rules of earlier revisions are enforced beside the present ones, by class.
+func (m *Machine) Carried() []Carried {
+	if m.rev == nil {
+		return nil
+	}
+	var out []Carried
+	carries := func(apiClass string, nm *name) {
+		if nm.settled > m.now {
+			out = append(out, Carried{apiClass, nm.exact.number, nm.exact.policy.Version, nm.settled})
+		}
+	}
+	for _, apiClass := range m.sortedNames() {
+		carries(apiClass, m.names[apiClass])
+	}
+	carries(policy.DefaultClass, &m.unlisted)
+	slices.SortFunc(out, func(a, b Carried) int { return strings.Compare(a.Class, b.Class) })
+	return out
 }
 
 // nameOf is what is known of an apiClass. Names that were never listed share one.

@@ -63,7 +63,7 @@ func New() *Machine {
 }
 
 // Step applies one entry, which the log holds in entryTerm, and returns its answers. It is a function
-// of the state and the entry alone.
+// of the state and the entry alone. A policy that Needs asks for must have been set.
 func (m *Machine) Step(entryTerm uint64, e *Entry) *Answers {
 	if e.Term != entryTerm {
 		return &Answers{Refused: ReasonStaleTerm, Time: m.now}
@@ -81,7 +81,7 @@ func (m *Machine) Step(entryTerm uint64, e *Entry) *Answers {
 		m.batch(e, a)
 	case KindInstall:
 		if e.Install.Revision > m.rev.number {
-			m.install(&revision{e.Install.Revision, e.Install.Policy})
+			m.force(e.Install)
 		}
 	case KindFreeze:
 		a.Refused = m.freeze(e)
@@ -90,6 +90,8 @@ func (m *Machine) Step(entryTerm uint64, e *Entry) *Answers {
 	case KindRaise:
 		m.level = max(m.level, e.Level)
 		m.config = nil
+	case KindForgive:
+		a.Forgiven = m.forgive(e.Forgive)
 	default:
 		panic("fsm: entry of an unknown kind")
 	}
@@ -108,7 +110,7 @@ func (m *Machine) bear(b *Birth) {
 	m.bounds, m.level = b.Bounds, BirthLevel
 	m.owned = slices.Clone(ownership(b.Owned))
 	m.classFor(policy.DefaultClass)
-	m.install(&revision{b.Revision, b.Policy})
+	m.force(&b.Install)
 }
 
 // sweptPerEntry is how many ended things an entry forgets at least: more than enough for ticks alone to
@@ -158,6 +160,14 @@ func (m *Machine) thaw(e *Entry) Reason {
 
 // Born reports whether the partition has been made.
 func (m *Machine) Born() bool { return m.rev != nil }
+
+// Revision is the policy revision in force; 0 before the birth.
+func (m *Machine) Revision() Revision {
+	if m.rev == nil {
+		return 0
+	}
+	return m.rev.number
+}
 
 // Now is the partition time of the last entry.
 func (m *Machine) Now() Time { return m.now }

@@ -40,15 +40,50 @@ func TestMachineAnswersAsTheReference(t *testing.T) {
 			}
 			e := s.Next(t)
 			huge = huge || hasHugeCost(e)
+			ever := admittedTo(s.Model, e.Forgive)
 			want := s.Apply(e)
 			h.entry(e, &want)
 			got := m.Step(reference.Term, e)
+			if !huge {
+				mustForgive(t, want.Forgiven, got.Forgiven, ever)
+			}
 			if diff := cmp.Diff(told(want, huge), told(*got, huge), cmpopts.EquateEmpty()); diff != "" {
 				t.Fatalf("after (answers of the reference)\n%s(-reference +machine):\n%s",
 					(*strings.Builder)(&h), diff)
 			}
 		}
 	})
+}
+
+// admittedTo is what was ever admitted to the principal of f and not forgiven, by class.
+func admittedTo(m *reference.Model, f *fsm.Forgive) func(class string) int64 {
+	ever := map[string]int64{}
+	if f != nil {
+		for _, class := range []string{"a", "b", "c", "d", policy.DefaultClass} {
+			ever[class] = m.Admitted(f.Principal, class)
+		}
+	}
+	return func(class string) int64 { return ever[class] }
+}
+
+// mustForgive wants the machine to drop at least what counts within the windows that the model knows of, and
+// no more than was ever admitted: for carried rules it keeps more than the model says.
+func mustForgive(t *rapid.T, want, got *fsm.Forgiven, ever func(class string) int64) {
+	if want == nil {
+		return
+	}
+	dropped := map[string]int64{}
+	for _, a := range got.Amounts {
+		dropped[a.Class] = a.Amount
+		if a.Amount < 1 || a.Amount > ever(a.Class) {
+			t.Fatalf("%d of class %s forgiven, %d were admitted", a.Amount, a.Class, ever(a.Class))
+		}
+	}
+	for _, a := range want.Amounts {
+		if dropped[a.Class] < a.Amount {
+			t.Fatalf("%d of class %s forgiven, at least %d count", dropped[a.Class], a.Class, a.Amount)
+		}
+	}
 }
 
 // told leaves out what the model does not tell: texts for people, the limits of a replay, and of
@@ -75,6 +110,9 @@ func told(a fsm.Answers, huge bool) fsm.Answers {
 	for i := range a.Usages {
 		u := &a.Usages[i]
 		u.Detail, u.Epoch, u.Limits = "", 0, distinctStates(u.Limits, huge)
+	}
+	if a.Forgiven != nil {
+		a.Forgiven = &fsm.Forgiven{Reason: a.Forgiven.Reason, Epoch: a.Forgiven.Epoch}
 	}
 	return a
 }
@@ -129,6 +167,8 @@ func (h *history) entry(e *fsm.Entry, a *fsm.Answers) {
 		h.add("%d birth %s", e.Stamp, mustText(e.Birth.Policy))
 	case e.Kind == fsm.KindInstall:
 		h.add("%d install %d %s", e.Stamp, e.Install.Revision, mustText(e.Install.Policy))
+	case e.Kind == fsm.KindForgive:
+		h.add("%d forgive %+v: %+v", e.Stamp, *e.Forgive, *a.Forgiven)
 	case len(e.Checks)+len(e.Peeks) == 0:
 		h.add("%d tick", e.Stamp)
 	}

@@ -255,3 +255,17 @@ func (r *restorer) record(s *shard, d *decoder) {
 	m.digest.add(m.hashRecord(id, rec))
 	s.agenda.push(due{at: rec.ends, kind: dueRecord, id: id})
 }
+
+// policy reads the policy that takes the rest of a frame.
+func (d *decoder) policy() *policy.Policy {
+	if d.err != nil {
+		return nil
+	}
+	p, err := policy.Decode(d.b)
+	if err != nil {
+		d.fail(err)
+		return nil
+	}
+	d.b = nil
+	return p
+}

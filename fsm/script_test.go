@@ -43,9 +43,14 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		s.birth(t, d)
 	case "install":
 		s.rev++
-		s.step(t, &fsm.Entry{Kind: fsm.KindInstall, Install: &fsm.Install{
-			Revision: s.rev, Policy: mustPolicy(t, d.Input),
-		}})
+		install := fsm.NewInstall(s.rev, mustPolicy(t, d.Input))
+		s.step(t, &fsm.Entry{Kind: fsm.KindInstall, Install: &install})
+	case "carried":
+		for _, c := range s.m.Carried() {
+			fmt.Fprintf(&out, "%s: revision %d (%s) until %s\n", c.Class, c.Revision, c.Version, ms(c.Until))
+		}
+	case "forgive":
+		s.forgive(t, d, &out)
 	case "check", "peek":
 		s.batch(t, d, &out)
 	case "tick":
@@ -74,11 +79,47 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 func (s *script) step(t *testing.T, e *fsm.Entry) *fsm.Answers {
 	t.Helper()
 	e.Term, e.Stamp = s.term, s.now
+	return s.m.Step(s.term, mustRecode(t, e))
+}
+
+// mustRecode passes an entry through its encoding, and sets the policy that it names as a replica does.
+func mustRecode(t *testing.T, e *fsm.Entry) *fsm.Entry {
+	t.Helper()
 	decoded, err := fsm.DecodeEntry(fsm.AppendEntry(nil, e))
 	if err != nil {
 		t.Fatalf("the entry does not decode: %v", err)
 	}
-	return s.m.Step(s.term, decoded)
+	switch e.Kind {
+	case fsm.KindBirth:
+		decoded.Birth.Policy = e.Birth.Policy
+	case fsm.KindInstall:
+		decoded.Install.Policy = e.Install.Policy
+	}
+	return decoded
+}
+
+// forgive reads a principal and perhaps a class per line.
+func (s *script) forgive(t *testing.T, d *datadriven.TestData, out *strings.Builder) {
+	t.Helper()
+	epoch := uint64(5)
+	d.MaybeScanArgs(t, "epoch", &epoch)
+	for line := range strings.Lines(d.Input) {
+		principal, class, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		f := s.step(t, &fsm.Entry{Kind: fsm.KindForgive, Forgive: &fsm.Forgive{
+			Principal: principal, Class: class, RouteEpoch: fsm.NewEpoch(1, epoch),
+		}}).Forgiven
+		fmt.Fprint(out, f.Reason)
+		if f.Reason == fsm.ReasonWrongEpoch {
+			fmt.Fprintf(out, " owned under %d", f.Epoch.Counter())
+		}
+		if f.Detail != "" {
+			fmt.Fprintf(out, " (%s)", f.Detail)
+		}
+		for _, a := range f.Amounts {
+			fmt.Fprintf(out, " [%s %d]", a.Class, a.Amount)
+		}
+		fmt.Fprintln(out)
+	}
 }
 
 func (s *script) birth(t *testing.T, d *datadriven.TestData) {
@@ -88,11 +129,11 @@ func (s *script) birth(t *testing.T, d *datadriven.TestData) {
 	d.MaybeScanArgs(t, "max-replay-records", &bounds.MaxReplayRecords)
 	s.rev = 1
 	s.step(t, &fsm.Entry{Kind: fsm.KindBirth, Birth: &fsm.Birth{
-		Cluster: "c", Partition: "p0", Seed: [16]byte{1, 2, 3}, Bounds: bounds, Revision: 1,
+		Cluster: "c", Partition: "p0", Seed: [16]byte{1, 2, 3}, Bounds: bounds,
 		Owned: []fsm.OwnedRange{{
 			SlotRange: fsm.SlotRange{Last: fsm.NumSlots - 1}, Epoch: fsm.NewEpoch(1, 5),
 		}},
-		Policy: mustPolicy(t, d.Input),
+		Install: fsm.NewInstall(1, mustPolicy(t, d.Input)),
 	}})
 }
 

@@ -27,10 +27,18 @@ groups:
 	return p
 }
 
-// traffic makes a random batch at a time that moves on.
+// traffic makes a random batch, or now and then a forgive, at a time that moves on.
 func traffic(rng *rand.Rand, now *fsm.Time) *fsm.Entry {
 	*now += fsm.Time(rng.Int64N(20e6))
 	e := &fsm.Entry{Kind: fsm.KindBatch, Term: 1, Stamp: *now}
+	if rng.IntN(10) == 0 {
+		e.Kind = fsm.KindForgive
+		e.Forgive = &fsm.Forgive{Principal: fmt.Sprint("u", rng.IntN(300)), RouteEpoch: 1}
+		if rng.IntN(2) == 0 {
+			e.Forgive.Class = "a"
+		}
+		return e
+	}
 	for range rng.IntN(20) {
 		e.Checks = append(e.Checks, fsm.Check{
 			Principal: fmt.Sprint("u", rng.IntN(300)), Gateway: fmt.Sprint("g", rng.IntN(3)),
@@ -45,9 +53,9 @@ func mustBirth(t testing.TB) *fsm.Machine {
 	t.Helper()
 	m := fsm.New()
 	m.Step(1, &fsm.Entry{Kind: fsm.KindBirth, Term: 1, Stamp: 0, Birth: &fsm.Birth{
-		Cluster: "c", Partition: "p0", Bounds: fsm.Bounds{MaxKeys: 500, MaxReplayRecords: 600}, Revision: 1,
-		Owned:  []fsm.OwnedRange{{SlotRange: fsm.SlotRange{Last: fsm.NumSlots - 1}, Epoch: 1}},
-		Policy: mustParse(t),
+		Cluster: "c", Partition: "p0", Bounds: fsm.Bounds{MaxKeys: 500, MaxReplayRecords: 600},
+		Owned:   []fsm.OwnedRange{{SlotRange: fsm.SlotRange{Last: fsm.NumSlots - 1}, Epoch: 1}},
+		Install: fsm.NewInstall(1, mustParse(t)),
 	}})
 	return m
 }

@@ -91,6 +91,7 @@ func (p *Policy) build() (*Policy, error) {
 	}
 	p.indexWindows()
 	p.digest = p.computeDigest()
+	p.body = p.digest
 	return p, nil
 }
 

@@ -1,11 +1,11 @@
 // Package policy is the model of a policy: which limits hold for whom, and how a class behaves.
 //
 // It reads a policy from YAML or JSON text, checks it, resolves the rule of a check, encodes a
-// policy canonically, and tells two policies apart.
+// policy canonically, tells two policies apart, and makes one of another with classes switched.
 //
 // Guarantees:
 //
-//   - A *Policy made by New, Parse or Decode is valid within the bounds of this package and is
+//   - A *Policy made by New, Parse, Decode or With is valid within the bounds of this package and is
 //     never changed again, so any number of goroutines may read it.
 //   - Resolution (ClassOf, RuleFor, GroupOf, Windows) is pure and allocates nothing.
 //   - The encoding is canonical: equal policies have equal bytes, Decode accepts no other bytes for

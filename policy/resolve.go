@@ -19,6 +19,10 @@ type Policy struct {
 	windows map[string]Windows // by class, DefaultClass included
 	digest  [32]byte
 
+	// What With made the policy of; see Origin.
+	body     [32]byte
+	switches []Switch
+
 	// The keys of the maps above, sorted.
 	classNames, tierNames, principalNames, groupNames []string
 }

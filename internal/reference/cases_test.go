@@ -66,7 +66,7 @@ func mustReplay(t *testing.T, dir string) []map[string]any {
 			answer = trace.MalformedAnswer(line.Check.DecisionID)
 		} else {
 			if m == nil {
-				m = New(fsm.Birth{Revision: revision, Policy: first}, line.At)
+				m = New(fsm.Birth{Install: fsm.NewInstall(revision, first)}, line.At)
 			}
 			if line.Check == nil {
 				revision++

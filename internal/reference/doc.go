@@ -43,5 +43,7 @@
 //   - A denial of a later member is recorded like one of the first, until the main class's horizon.
 //   - An answer from a record carries no limits and the recorded revision; the revision that the
 //     check names is not compared.
+//   - A forgive of one name drops what is counted for its class, and for the class of the rule that is
+//     carried while any rule of its class is inexact; other members of its group keep theirs.
 //   - Denials that are not recorded are evaluated anew and do not count among the 64.
 package reference

@@ -40,9 +40,8 @@ func NewSession(t *rapid.T) *Session {
 			Owned: []fsm.OwnedRange{{
 				SlotRange: fsm.SlotRange{First: 0, Last: fsm.NumSlots - 1}, Epoch: ownedEpoch,
 			}},
-			Bounds:   fsm.DefaultBounds(),
-			Revision: 1,
-			Policy:   first,
+			Bounds:  fsm.DefaultBounds(),
+			Install: fsm.NewInstall(1, first),
 		}},
 	}
 	s.Model = New(*s.Birth.Birth, at)
@@ -61,7 +60,10 @@ func (s *Session) Next(t *rapid.T) *fsm.Entry {
 		p := GenChange(t, s.policies, fmt.Sprintf("v%d", revision))
 		s.policies = append(s.policies, p)
 		e.Kind = fsm.KindInstall
-		e.Install = &fsm.Install{Revision: fsm.Revision(revision), Policy: p}
+		install := fsm.NewInstall(fsm.Revision(revision), p)
+		e.Install = &install
+	case kind == 35:
+		e.Kind, e.Forgive = fsm.KindForgive, s.forgive(t)
 	default:
 		for range rapid.IntRange(0, 4).Draw(t, "checks") {
 			e.Checks = append(e.Checks, s.check(t))
@@ -83,6 +85,10 @@ func (s *Session) Apply(e *fsm.Entry) fsm.Answers {
 	s.Model.Tick(e.Stamp)
 	if e.Kind == fsm.KindInstall {
 		s.Model.Install(e.Stamp, e.Install.Revision, e.Install.Policy)
+	}
+	if e.Kind == fsm.KindForgive {
+		forgiven := s.Model.Forgive(e.Stamp, *e.Forgive)
+		a.Forgiven = &forgiven
 	}
 	for _, c := range e.Checks {
 		a.Decisions = append(a.Decisions, s.Model.Check(e.Stamp, c))
@@ -234,6 +240,20 @@ func genAlso(t *rapid.T) []fsm.Charge {
 		also[i] = genCharge(t)
 	}
 	return also
+}
+
+// forgive draws whose usage is dropped: of all classes, or of one.
+func (s *Session) forgive(t *rapid.T) *fsm.Forgive {
+	f := &fsm.Forgive{
+		Principal: rapid.SampledFrom(genPrincipals).Draw(t, "principal"), RouteEpoch: ownedEpoch,
+	}
+	if rapid.Bool().Draw(t, "one class") {
+		f.Class = genCharge(t).Class
+	}
+	if oneIn(t, 20, "other epoch") {
+		f.RouteEpoch = 2
+	}
+	return f
 }
 
 // revision draws what a check says about the policy: most often nothing.

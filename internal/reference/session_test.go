@@ -29,6 +29,7 @@ func TestSessionsReachEveryOutcome(t *testing.T) {
 		"replayed allowed", "replayed quota_exhausted", "quota_exhausted without a record",
 		"allowed under a carried limit", "carried limit denies", "group limit denies",
 		"allowed with also", "quota_exhausted with also", "policy change",
+		"usage forgiven", "no usage to forgive", "forgive refused",
 	} {
 		if seen[what] == 0 {
 			t.Errorf("never seen: %s", what)
@@ -43,6 +44,15 @@ func TestSessionsReachEveryOutcome(t *testing.T) {
 func note(seen map[string]int, e *fsm.Entry, a fsm.Answers) {
 	if e.Kind == fsm.KindInstall {
 		seen["policy change"]++
+	}
+	switch f := a.Forgiven; {
+	case f == nil:
+	case f.Reason != fsm.ReasonAllowed:
+		seen["forgive refused"]++
+	case len(f.Amounts) == 0:
+		seen["no usage to forgive"]++
+	default:
+		seen["usage forgiven"]++
 	}
 	for i, d := range a.Decisions {
 		name := d.Reason.String()
