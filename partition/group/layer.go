@@ -152,6 +152,11 @@ func (y *layer) dial(replica, address string, timeout time.Duration) (net.Conn, 
 	if err := p.validate(); err != nil {
 		return nil, err
 	}
+	if l.config.Locate != nil {
+		if now := l.config.Locate(p.node()); now != "" {
+			address = now
+		}
+	}
 	deadline := time.Now().Add(timeout)
 	d := net.Dialer{Deadline: deadline, KeepAliveConfig: keepAlive}
 	conn, err := d.DialContext(y.ctx, "tcp", address)

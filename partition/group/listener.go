@@ -39,6 +39,9 @@ type ListenerConfig struct {
 	Answer func(from string, question []byte) []byte
 	// Secure authenticates the connections, both ways. nil leaves them as they are: loopback only.
 	Secure Secure
+	// Locate tells where a node is reached now (host:port); empty, or a nil Locate, is for where its group's
+	// configuration has it. It is called from any goroutine and must be quick.
+	Locate func(node string) string
 	Logger *slog.Logger // nil discards
 }
 
@@ -47,7 +50,7 @@ type ListenerConfig struct {
 type Secure interface {
 	// Accept authenticates an accepted connection, and tells which node is at its other end.
 	Accept(ctx context.Context, raw net.Conn) (secured net.Conn, node string, err error)
-	// Dial authenticates a connection to addr (host:port), where node is expected.
+	// Dial authenticates a connection to addr (host:port), where node is expected; any node, when it is empty.
 	Dial(ctx context.Context, raw net.Conn, node, addr string) (net.Conn, error)
 }
 
@@ -246,7 +249,7 @@ func (l *Listener) receive(conn net.Conn) error {
 	case p.cluster != l.config.Cluster:
 		return l.refuse(conn, refusalCluster, fmt.Sprintf("from node %q of cluster %q, this is cluster %q",
 			p.from, p.cluster, l.config.Cluster))
-	case p.node() != l.config.Node:
+	case p.node() != l.config.Node && (p.to != Anyone || p.group != questionGroup):
 		return l.refuse(conn, refusalNode, fmt.Sprintf("node %q looks for node %q here, this is node %q",
 			p.from, p.to, l.config.Node))
 	case p.group == questionGroup:

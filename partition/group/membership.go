@@ -79,6 +79,40 @@ func (g *RaftGroup) Promote(id string) error {
 	})
 }
 
+// Readdress changes the address that the group's configuration has for a member, which keeps or lacks its vote
+// as before.
+func (g *RaftGroup) Readdress(id, addr string) error {
+	g.admin.Lock()
+	defer g.admin.Unlock()
+	m, err := g.member(id)
+	if err != nil || m.Addr == addr {
+		return err
+	}
+	return g.change("move", id, func() raft.Future {
+		if m.Learner {
+			return g.raft.AddNonvoter(m.replicaID(), raft.ServerAddress(addr), 0, g.config.Timing.Enqueue)
+		}
+		return g.raft.AddVoter(m.replicaID(), raft.ServerAddress(addr), 0, g.config.Timing.Enqueue)
+	})
+}
+
+// Demote takes a voter's vote; it goes on as a learner. A leader does not demote itself.
+func (g *RaftGroup) Demote(id string) error {
+	g.admin.Lock()
+	defer g.admin.Unlock()
+	m, err := g.member(id)
+	if err != nil || m.Learner {
+		return err
+	}
+	if id == g.config.Self.ID {
+		return fmt.Errorf("group %s: node %q does not demote itself: transfer leadership, then ask the new leader",
+			g.config.Group, id)
+	}
+	return g.change("demote", id, func() raft.Future {
+		return g.raft.DemoteVoter(m.replicaID(), 0, g.config.Timing.Enqueue)
+	})
+}
+
 // Remove takes a replica out of the group, its vote first. A leader does not remove itself: transfer
 // leadership, then ask the new leader.
 func (g *RaftGroup) Remove(id string) error {

@@ -16,16 +16,19 @@ import (
 const (
 	questionGroup = "@node"
 	// maxQuestionBytes bounds a question and an answer.
-	maxQuestionBytes = 64 << 10
+	maxQuestionBytes = 256 << 10
 	// questionTimeout bounds one question, both ways.
 	questionTimeout = 2 * time.Second
 )
 
+// Anyone stands for whichever node of the cluster is reached at an address, where a question is asked.
+const Anyone = "*"
+
 // ErrNoAnswer wraps every reason for which a question was not answered.
 var ErrNoAnswer = errors.New("no answer")
 
-// Ask asks the node at addr a question, which the Answer of its Listener answers. It takes two seconds at
-// most. Errors wrap ErrNoAnswer.
+// Ask asks the node at addr, or Anyone there, a question, which the Answer of its Listener answers. It takes
+// two seconds at most. Errors wrap ErrNoAnswer.
 func (l *Listener) Ask(ctx context.Context, node, addr string, question []byte) ([]byte, error) {
 	answer, err := l.ask(ctx, node, addr, question)
 	if err != nil {
@@ -51,7 +54,11 @@ func (l *Listener) ask(ctx context.Context, node, addr string, question []byte) 
 	defer stop()
 	conn := raw
 	if s := l.config.Secure; s != nil {
-		if conn, err = s.Dial(ctx, raw, node, addr); err != nil {
+		expected := node
+		if node == Anyone {
+			expected = ""
+		}
+		if conn, err = s.Dial(ctx, raw, expected, addr); err != nil {
 			return nil, err
 		}
 	}

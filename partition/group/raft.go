@@ -26,6 +26,7 @@ type RaftGroup struct {
 	snapshots atomic.Uint64 // taken by this replica
 	installs  atomic.Uint64 // sent by a leader
 	replayed  uint64        // last index on the disk at Open
+	founded   bool          // it was made by this Open
 
 	proposals chan struct{} // one per proposal in flight
 	opened    chan struct{} // closed when raft is set
@@ -66,6 +67,9 @@ func Open(c Config) (*RaftGroup, error) {
 		return nil, fmt.Errorf("open group %s: %w", c.Group, err)
 	}
 	close(g.opened)
+	if g.founded && len(c.Bootstrap) == 1 {
+		g.transport.campaign()
+	}
 	g.loops.Go(g.watchLeadership)
 	g.loops.Go(g.runCompactor)
 	g.stored() // the log may have been left over its size
@@ -136,6 +140,7 @@ func (g *RaftGroup) start(s *storage.Store) (*raft.Raft, error) {
 		if err != nil {
 			return nil, fmt.Errorf("bootstrap: %w", err)
 		}
+		g.founded = true
 	}
 	return raft.NewRaft(config, g.adapter, s.Log, s.Stable, s.Snapshots, g.transport)
 }

@@ -94,6 +94,19 @@ func (g *guarded) receive() {
 	}
 }
 
+// campaign has this replica ask for an election at once, as the target of a transfer of leadership does: the only
+// member of a new group has nobody to hear from first.
+func (g *guarded) campaign() {
+	request := &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax}}
+	answered := make(chan raft.RPCResponse, 1)
+	g.loop.Go(func() {
+		select {
+		case g.requests <- raft.RPC{Command: request, RespChan: answered}:
+		case <-g.done:
+		}
+	})
+}
+
 // skipCommitted lets a request begin where this replica's log does, when it begins before and all that lies
 // between is committed here. Raft would look for an entry that is compacted away, refuse the request, and
 // be sent one that begins earlier still. What is committed is the same in every leader's log.
