@@ -19,6 +19,7 @@ import (
 
 	"github.com/quorate/quorate/clock"
 	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/partition/agreement"
 	"github.com/quorate/quorate/partition/group"
 	"github.com/quorate/quorate/partition/storage"
 	"github.com/quorate/quorate/policy"
@@ -71,13 +72,58 @@ func mustBirth(t *testing.T, node string) *fsm.Birth {
 	p, err := policy.Parse("policy.yaml", []byte(testPolicy))
 	must(t, err)
 	b := &fsm.Birth{
-		Cluster: "c1", Partition: "p0", Revision: 1, Policy: p, Bounds: fsm.DefaultBounds(),
+		Cluster: "c1", Partition: "p0", Install: fsm.NewInstall(1, p), Bounds: fsm.DefaultBounds(),
 		Owned: []fsm.OwnedRange{{
 			SlotRange: fsm.SlotRange{First: 0, Last: fsm.NumSlots - 1}, Epoch: testEpoch,
 		}},
 	}
 	copy(b.Seed[:], node)
 	return b
+}
+
+// shelf is where policies are found by their references, as a node's store of bodies is.
+type shelf struct {
+	mu    sync.Mutex // guards the fields below
+	found map[fsm.Revision]*policy.Policy
+	more  chan struct{} // closed when one is added
+}
+
+func newShelf(first *policy.Policy) *shelf {
+	return &shelf{found: map[fsm.Revision]*policy.Policy{1: first}, more: make(chan struct{})}
+}
+
+func (s *shelf) add(r fsm.Revision, p *policy.Policy) fsm.PolicyRef {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.found[r] = p
+	close(s.more)
+	s.more = make(chan struct{})
+	return fsm.NewInstall(r, p).PolicyRef
+}
+
+// find waits for a policy, as Config.Policy is to.
+func (s *shelf) find(ctx context.Context, ref fsm.PolicyRef) (*policy.Policy, error) {
+	for {
+		s.mu.Lock()
+		p, more := s.found[ref.Revision], s.more
+		s.mu.Unlock()
+		if p != nil {
+			return p, nil
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// always is a policy lease that does not end.
+func always(t *testing.T) func() PolicyLease {
+	t.Helper()
+	l, err := clock.GrantLease(clock.Reading{}, math.MaxInt64, testDriftPPM)
+	must(t, err)
+	return func() PolicyLease { return PolicyLease{Revision: 1, Lease: l} }
 }
 
 // convert is a check of the class with a limit of 3 in 60 s.
@@ -118,13 +164,14 @@ type cluster struct {
 	network     func(group.Network) group.Network // nil: as it is
 	tick        time.Duration                     // an hour, so that nothing is written but what the test asks for
 	expectAhead bool
+	policies    *shelf
 	level       fsm.Level // of all programs; 0 is the newest
 }
 
 // newCluster starts three nodes whose clocks differ, as those of machines do, and stand still.
 func newCluster(t *testing.T, adjust func(*cluster)) *cluster {
 	t.Helper()
-	c := &cluster{t: t, dir: t.TempDir(), tick: time.Hour}
+	c := &cluster{t: t, dir: t.TempDir(), tick: time.Hour, policies: newShelf(mustBirth(t, "").Policy)}
 	if adjust != nil {
 		adjust(c)
 	}
@@ -178,6 +225,7 @@ func (c *cluster) open(m *machine) error {
 			m.births.Add(1)
 			return mustBirth(c.t, m.id), nil
 		},
+		Policy: c.policies.find, Lease: always(c.t),
 		Open: func(a group.Applier) (group.Group, error) {
 			return group.Open(group.Config{
 				Group: "p0", Disk: storage.NewFiles(filepath.Join(dir, "p0"), storage.WAL, nil),
@@ -210,14 +258,14 @@ func (c *cluster) open(m *machine) error {
 }
 
 // consult asks the other process directly; one that is down does not answer.
-func (c *cluster) consult(from *machine) Consult {
-	return func(_ context.Context, m group.Member, index uint64, own [16]byte) (Opinion, error) {
+func (c *cluster) consult(from *machine) agreement.Consult {
+	return func(_ context.Context, m group.Member, index uint64, own [16]byte) (agreement.Opinion, error) {
 		for _, other := range c.machines {
 			if p := other.partition(); other.id == m.ID && other != from && p != nil {
 				return p.Suspect(index, own), nil
 			}
 		}
-		return Opinion{}, group.ErrNoAnswer
+		return agreement.Opinion{}, group.ErrNoAnswer
 	}
 }
 

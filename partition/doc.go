@@ -8,7 +8,8 @@
 // Guarantees: a decision is returned only after its entry was committed and applied here, in the leadership
 // that stamped it. An error other than outcome_unknown and internal says that the check consumed nothing,
 // and never will. A check whose caller has given up before it was proposed is not proposed. Queues, entries and
-// entries in flight are bounded, and one gateway cannot fill the queue alone.
+// entries in flight are bounded, and one gateway cannot fill the queue alone. No check is proposed whose stamp
+// was drawn after the node's policy lease had ended.
 //
 // The caller's duties: validate a check by [fsm.ValidateCheck] before it is given to [Partition.Check], and
 // give the group's applier to no one else.

@@ -32,6 +32,50 @@ type script struct {
 	most    int              // entries in flight at once
 	stamps  map[uint64]fsm.Time
 	perhaps map[uint64]bool // terms that were ready once
+	granted PolicyLease
+	unborn  error // why there is no birth
+	births  int   // that were asked for
+	compact int   // how often a compaction was asked for
+
+	policies *shelf
+}
+
+// grant gives the node a policy lease.
+func (s *script) grant(l PolicyLease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.granted = l
+}
+
+func (s *script) lease() PolicyLease {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.granted
+}
+
+func (s *script) birth(t *testing.T) (*fsm.Birth, error) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.unborn != nil {
+		return nil, s.unborn
+	}
+	s.births++
+	return mustBirth(t, string(rune('a'+s.births-1))), nil
+}
+
+func (s *script) CompactNow() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.compact++
+	return nil
+}
+
+func (s *script) compactions() int {
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.compact
 }
 
 // entryInFlight is a proposal, with its entry decoded.
@@ -194,7 +238,6 @@ func (s *script) AddLearner(group.Member) error { return errNotScripted }
 func (s *script) Promote(string) error          { return errNotScripted }
 func (s *script) Remove(string) error           { return errNotScripted }
 func (s *script) Transfer(string) error         { return errNotScripted }
-func (s *script) CompactNow() error             { return errNotScripted }
 func (s *script) Condemn(string) error          { return errNotScripted }
 func (s *script) Status() group.Status          { return group.Status{} }
 
@@ -204,15 +247,13 @@ func scripted(t *testing.T, f func(t *testing.T, p *Partition, s *script, c *clo
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{
 			t: t, changed: make(chan struct{}, 1), stamps: map[uint64]fsm.Time{}, perhaps: map[uint64]bool{},
+			granted: always(t)(), policies: newShelf(mustBirth(t, "").Policy),
 		}
 		c := &clock.Fake{}
-		births := 0
 		p, err := Open(Config{
 			ID: "p0", NodeID: "n1", Source: c, MaxDriftPPM: testDriftPPM, TrustWall: clock.TrustNever,
-			Birth: func() (*fsm.Birth, error) {
-				births++
-				return mustBirth(t, string(rune('a'+births-1))), nil
-			},
+			Birth:  func() (*fsm.Birth, error) { return s.birth(t) },
+			Policy: s.policies.find, Lease: s.lease,
 			Open: func(a group.Applier) (group.Group, error) {
 				s.applier = a
 				return s, nil

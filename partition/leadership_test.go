@@ -237,6 +237,7 @@ func slotOf(p *Partition, principal string) (s fsm.Slot) {
 // once; they count, and raise no alarm.
 func TestAppliedWhileOpening(t *testing.T) {
 	r, err := Open(Config{
+		Policy: newShelf(mustBirth(t, "").Policy).find, Lease: always(t),
 		ID: "p0", NodeID: "n1", Source: &clock.Fake{}, MaxDriftPPM: testDriftPPM, TrustWall: clock.TrustNever,
 		Open: func(a group.Applier) (group.Group, error) {
 			for i := uint64(1); i <= 3; i++ {

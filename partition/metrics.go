@@ -61,11 +61,15 @@ func newMetrics(reg prometheus.Registerer, p *Partition) *metrics {
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "quorate_partition_diverged", ConstLabels: labels,
 			Help: "1 when this replica has stopped for good, since its state is not that of a majority.",
-		}, func() float64 { return flag(p.agreement.diverged.Load() != nil) }),
+		}, func() float64 { return flag(p.diverged() != "") }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "quorate_partition_disk_low", ConstLabels: labels,
 			Help: "1 while this node's disk has too little room for the partition to admit anything.",
 		}, func() float64 { return flag(p.diskLow.Load()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "quorate_partition_policy_lease_expired", ConstLabels: labels,
+			Help: "1 while this node leads the partition and decides nothing, for want of a policy lease.",
+		}, func() float64 { return flag(p.group.Leadership().Ready && p.owner.unpermitted.Load()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "quorate_partition_leader", ConstLabels: labels,
 			Help: "1 while this node leads the partition.",

@@ -35,7 +35,9 @@ type owner struct {
 	group    group.Group
 	replica  *Replica
 	timeline *clock.Timeline
+	source   clock.Source
 	queue    *queue
+	orders   chan *order
 	birth    func() (*fsm.Birth, error)
 	logger   *slog.Logger
 	metrics  *metrics
@@ -49,6 +51,12 @@ type owner struct {
 	term     atomic.Uint64 // that the timeline leads; 0 none; set by run's goroutine only
 	roles    *roles
 	buffer   []byte
+	ended    chan struct{} // closed when run has ended
+
+	lease       func() PolicyLease
+	held        atomic.Pointer[PolicyLease] // the last one that the partition's revision was new enough for
+	unpermitted atomic.Bool                 // permitted was an error when it was asked last
+	notYet      atomic.Bool                 // there was nothing to be born with yet
 
 	halted     func() error // why no answers are given; nil while they are
 	diskLow    func() bool
@@ -60,15 +68,16 @@ type owner struct {
 
 // run serves until ctx ends, and then answers everything that still waits.
 func (o *owner) run(ctx context.Context) {
+	defer close(o.ended)
 	defer o.waiters.Wait()
-	defer o.queue.close(quotaerr.New(quotaerr.NotLeader, "this node is stopping: ask another"))
+	defer o.queue.close(errStopping())
 	tick := time.NewTicker(o.interval / 4)
 	defer tick.Stop()
 	for {
 		ready := o.lead()
-		filled := o.queue.filled
+		filled, orders := o.queue.filled, o.orders
 		if !ready && o.group.Leadership().Term != 0 {
-			filled = nil // what waits is for when this node may stamp
+			filled, orders = nil, nil // what waits is for when this node may stamp
 		}
 		select {
 		case <-ctx.Done():
@@ -79,6 +88,7 @@ func (o *owner) run(ctx context.Context) {
 			if ready {
 				o.raise(ctx)
 				o.makeWay()
+				_ = o.permitted() // notes the lease, also while there is nothing to stamp
 			}
 			if ready && o.wantsTick() {
 				o.tick()
@@ -87,6 +97,8 @@ func (o *owner) run(ctx context.Context) {
 			if ready {
 				o.commit(ctx)
 			} // else it came just after the leadership ended, and lead answers it
+		case r := <-orders:
+			o.carryOut(ctx, r, ready)
 		}
 	}
 }
@@ -121,10 +133,16 @@ func (o *owner) lead() bool {
 // bear makes the partition, once, by its first leader.
 func (o *owner) bear() bool {
 	if o.born() {
+		o.notYet.Store(false)
 		return true
 	}
 	birth, err := o.birth()
-	if err != nil {
+	o.notYet.Store(errors.Is(err, ErrNotYet))
+	switch {
+	case o.notYet.Load():
+		o.queue.fail(errNotYet())
+		return false
+	case err != nil:
 		o.logger.Error("the partition cannot be made", "error", err)
 		return false
 	}
@@ -238,24 +256,26 @@ func (o *owner) tick() {
 
 // propose stamps a closed batch and hands it to the log. The caller has taken a place in flight.
 func (o *owner) propose(batch []*request) {
-	e := &fsm.Entry{Kind: fsm.KindBatch}
-	for _, r := range batch {
-		if r.check != nil {
-			e.Checks = append(e.Checks, *r.check)
-		} else {
-			e.Peeks = append(e.Peeks, *r.peek)
-		}
-	}
+	e := entryOf(batch)
 	if len(o.slots) == 1 {
 		o.progressed()
 	}
 	sent := time.Now()
-	p, err := o.send(e)
-	if err != nil {
+	if err := o.stamp(e); err != nil {
 		<-o.slots
 		answer(batch, outcome{err: o.notLeader()})
 		return
 	}
+	if len(e.Checks) > 0 {
+		if err := o.permitted(); err != nil {
+			e.Checks, batch = nil, refuseChecks(batch, err)
+			if len(batch) == 0 {
+				<-o.slots
+				return
+			}
+		}
+	}
+	p := o.put(e)
 	o.waiters.Go(func() {
 		<-p.Done()
 		o.progressed()
@@ -265,6 +285,19 @@ func (o *owner) propose(batch []*request) {
 	})
 }
 
+// entryOf is the entry of a batch, its stamp still to be drawn.
+func entryOf(batch []*request) *fsm.Entry {
+	e := &fsm.Entry{Kind: fsm.KindBatch}
+	for _, r := range batch {
+		if r.check != nil {
+			e.Checks = append(e.Checks, *r.check)
+		} else {
+			e.Peeks = append(e.Peeks, *r.peek)
+		}
+	}
+	return e
+}
+
 func (o *owner) progressed() { o.progress.Store(int64(time.Since(o.started))) }
 
 // stalled reports that entries are on their way, and none has come through for a while.
@@ -272,40 +305,42 @@ func (o *owner) stalled() bool {
 	return len(o.slots) > 0 && time.Since(o.started)-time.Duration(o.progress.Load()) > stalledAfter
 }
 
-// send draws the stamp, encodes and proposes: one critical section, since only the owner's goroutine
-// is ever here. An error is a definite no.
+// send stamps an entry and hands it to the log. An error is a definite no.
 func (o *owner) send(e *fsm.Entry) (group.Proposal, error) {
+	if err := o.stamp(e); err != nil {
+		return nil, err
+	}
+	return o.put(e), nil
+}
+
+// stamp draws the stamp of an entry that is to be put next. From here until it is put is one critical section,
+// since only the owner's goroutine is ever here.
+func (o *owner) stamp(e *fsm.Entry) error {
 	term := o.term.Load()
 	stamp, err := o.timeline.Stamp(term)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	e.Term, e.Stamp, e.WallBound = term, fsm.Time(stamp), o.timeline.WallBound()
+	return nil
+}
+
+// put encodes a stamped entry and proposes it.
+func (o *owner) put(e *fsm.Entry) group.Proposal {
 	e.Basis = o.replica.basis()
 	o.buffer = fsm.AppendEntry(o.buffer[:0], e)
 	o.proposed = time.Now()
-	return o.group.Propose(append([]byte(nil), o.buffer...)), nil
+	return o.group.Propose(append([]byte(nil), o.buffer...))
 }
 
 // distribute hands out what an entry came to.
 func (o *owner) distribute(batch []*request, p group.Proposal) {
-	result, err := p.Result()
-	answers, ok := result.(*fsm.Answers)
-	if err == nil {
-		err = o.halted() // what was computed may be wrong
+	answers, err := o.resultOf(p)
+	if err != nil {
+		answer(batch, outcome{err: err})
+		return
 	}
-	switch {
-	case errors.Is(err, group.ErrNotLeader):
-		answer(batch, outcome{err: o.notLeader()})
-	case err != nil || !ok:
-		answer(batch, outcome{err: quotaerr.Wrap(quotaerr.OutcomeUnknown, err,
-			"the check was proposed and its fate is unknown: retry with the same decision id")})
-	case answers.Refused != fsm.ReasonUnspecified:
-		// The entry reached the log in another leadership than the one that stamped it.
-		answer(batch, outcome{err: o.notLeader()})
-	default:
-		o.answerEach(batch, answers)
-	}
+	o.answerEach(batch, answers)
 }
 
 func (o *owner) answerEach(batch []*request, answers *fsm.Answers) {
@@ -343,14 +378,16 @@ func (o *owner) ask(r *request) outcome {
 	if err := r.ctx.Err(); err != nil {
 		return outcome{err: o.gaveUp(err)}
 	}
-	if err := o.halted(); err != nil {
-		return outcome{err: quotaerr.New(quotaerr.NoQuorum, "this replica gives no answers: %v", err)}
-	}
-	if o.group.Leadership().Term == 0 {
-		return outcome{err: o.notLeader()}
+	if err := o.silent(); err != nil {
+		return outcome{err: err}
 	}
 	if r.check != nil && o.diskLow() {
 		return outcome{err: quotaerr.New(quotaerr.Capacity, "the leader's disk has too little room left: back off")}
+	}
+	if r.check != nil && o.unpermitted.Load() {
+		if err := o.permitted(); err != nil {
+			return outcome{err: err}
+		}
 	}
 	if err := o.queue.push(r); err != nil {
 		return outcome{err: err}
@@ -370,6 +407,25 @@ func (o *owner) ask(r *request) outcome {
 		return outcome{err: quotaerr.Wrap(quotaerr.OutcomeUnknown, r.ctx.Err(),
 			"the deadline passed while the check was being committed: retry with the same decision id")}
 	}
+}
+
+// silent is why this node gives no answers of the partition; nil when it does.
+func (o *owner) silent() error {
+	if err := o.halted(); err != nil {
+		return quotaerr.New(quotaerr.NoQuorum, "this replica gives no answers: %v", err)
+	}
+	if o.group.Leadership().Term == 0 {
+		return o.notLeader()
+	}
+	if o.notYet.Load() {
+		return errNotYet()
+	}
+	return nil
+}
+
+func errNotYet() error {
+	return quotaerr.New(quotaerr.PolicyLeaseExpired,
+		"the partition has not been made, since the cluster has no policy yet: apply one")
 }
 
 // gaveUp is the answer to a caller whose deadline passed before its check was proposed: nothing was

@@ -13,8 +13,13 @@ import (
 
 	"github.com/quorate/quorate/clock"
 	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/partition/agreement"
 	"github.com/quorate/quorate/partition/group"
+	"github.com/quorate/quorate/policy"
 )
+
+// ErrNotYet says, wrapped, that there is nothing to make the partition with yet. It is asked for again.
+var ErrNotYet = errors.New("the partition cannot be made yet")
 
 // Config is what a Partition needs. All fields are required.
 type Config struct {
@@ -22,8 +27,14 @@ type Config struct {
 	NodeID string
 	// Open opens the Raft group that replicates the partition to applier.
 	Open func(applier group.Applier) (group.Group, error)
-	// Birth is what the partition is made with, asked for by the first leader.
+	// Birth is what the partition is made with, asked for by the first leader; its Policy is not used. An
+	// error that is ErrNotYet is nothing to report.
 	Birth func() (*fsm.Birth, error)
+	// Policy finds the policy that an entry names, see fsm.PolicyRef.Check. It blocks until it has it, or until
+	// ctx ends, as it does with the partition: the entry is not applied before.
+	Policy func(ctx context.Context, ref fsm.PolicyRef) (*policy.Policy, error)
+	// Lease is this node's policy lease. It must not block.
+	Lease func() PolicyLease
 	// Source is this machine's clocks, MaxDriftPPM the most by which they drift.
 	Source      clock.Source
 	MaxDriftPPM int64
@@ -31,7 +42,7 @@ type Config struct {
 	// Ahead hears that partition time outran this machine's clock; it must not block.
 	Ahead func(Ahead)
 	// Consult asks another replica, when states differ.
-	Consult Consult
+	Consult agreement.Consult
 	// WithRoom names a node of another voter whose disk has room; ok is false when there is none.
 	WithRoom func() (node string, ok bool)
 	// PeerLevels is the lowest feature level that the programs of all other replicas know; all is false
@@ -63,8 +74,11 @@ type Partition struct {
 	owner    *owner
 	metrics  *metrics
 
-	agreement agreement
-	diskLow   atomic.Bool
+	// inquiry compares the state with the others'; nil while the group is opened, when there is nobody to ask:
+	// a state that differs goes on differing, so the next entry tells again.
+	inquiry atomic.Pointer[agreement.Agreement]
+	diskLow atomic.Bool
+	crowded chan struct{} // holds a signal while the log may name too many policies
 
 	opened    chan struct{} // closed when all of the above is set: the group applies before
 	stop      context.CancelFunc
@@ -84,34 +98,29 @@ func Open(cfg Config) (*Partition, error) {
 	}
 	p := &Partition{
 		cfg: cfg, timeline: timeline, pace: clock.NewPace(cfg.Source, cfg.MaxDriftPPM),
-		opened: make(chan struct{}), done: make(chan struct{}), started: time.Now(),
+		opened: make(chan struct{}), done: make(chan struct{}), crowded: make(chan struct{}, 1),
+		started: time.Now(),
 	}
-	p.agreement.wake = make(chan struct{}, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	p.stop = cancel
 	p.replica = newReplica(replicaConfig{
-		timeline: timeline, level: cfg.level, observe: p.observe, restored: p.pace.Reset, differs: p.suspect,
+		timeline: timeline, level: cfg.level, observe: p.observe, restored: p.pace.Reset, differs: p.doubt,
+		policy:  func(ref fsm.PolicyRef) (*policy.Policy, error) { return cfg.Policy(ctx, ref) },
+		closing: func() bool { return ctx.Err() != nil }, crowded: p.crowd,
 		fatal: func(err error) { cfg.Fatal(fmt.Errorf("partition %s: %w", cfg.ID, err)) },
 	})
 	if p.group, err = cfg.Open(p.replica); err != nil {
+		cancel()
 		return nil, fmt.Errorf("partition %s: %w", cfg.ID, err)
 	}
-	p.owner = &owner{
-		group: p.group, replica: p.replica, timeline: timeline, queue: newQueue(),
-		birth: cfg.Birth, logger: cfg.Logger.With("partition", cfg.ID),
-		slots: make(chan struct{}, maxInFlight), started: time.Now(), roles: newRoles(),
-		halted: p.halted, diskLow: p.diskLow.Load, level: cfg.level, peerLevels: cfg.PeerLevels,
-		withRoom: cfg.WithRoom,
-	}
-	if p.owner.interval = cfg.tickInterval; p.owner.interval == 0 {
-		p.owner.interval = tickInterval
-	}
+	p.owner = p.newOwner()
 	p.metrics = newMetrics(cfg.Metrics, p)
 	p.owner.metrics = p.metrics
+	p.inquiry.Store(p.newInquiry())
 	close(p.opened)
-	ctx, cancel := context.WithCancel(context.Background())
-	p.stop = cancel
 	var loops sync.WaitGroup
 	loops.Go(func() { p.owner.run(ctx) })
-	loops.Go(func() { p.inquireWhenSuspected(ctx) })
+	loops.Go(func() { p.compact(ctx) })
 	go func() {
 		loops.Wait()
 		close(p.done)
@@ -119,10 +128,82 @@ func Open(cfg Config) (*Partition, error) {
 	return p, nil
 }
 
+func (p *Partition) newOwner() *owner {
+	o := &owner{
+		group: p.group, replica: p.replica, timeline: p.timeline, source: p.cfg.Source, lease: p.cfg.Lease,
+		queue: newQueue(), orders: make(chan *order), ended: make(chan struct{}),
+		birth: p.cfg.Birth, logger: p.cfg.Logger.With("partition", p.cfg.ID),
+		slots: make(chan struct{}, maxInFlight), started: time.Now(), roles: newRoles(),
+		halted: p.halted, diskLow: p.diskLow.Load, level: p.cfg.level, peerLevels: p.cfg.PeerLevels,
+		withRoom: p.cfg.WithRoom, interval: p.cfg.tickInterval,
+	}
+	if o.interval == 0 {
+		o.interval = tickInterval
+	}
+	return o
+}
+
+func (p *Partition) newInquiry() *agreement.Agreement {
+	return agreement.New(agreement.Config{
+		Group: p.cfg.ID, NodeID: p.cfg.NodeID, Members: p.group.Members, DigestAt: p.replica.DigestAt,
+		Applied: p.replica.Index, Consult: p.cfg.Consult, Condemn: p.group.Condemn,
+		Asking: p.metrics.disagreements.Inc, Logger: p.cfg.Logger,
+	})
+}
+
+// doubt has an inquiry begin, since an entry's proposer had another state at a log index.
+func (p *Partition) doubt(index uint64) {
+	if a := p.inquiry.Load(); a != nil {
+		a.Doubt(index)
+	}
+}
+
+// diverged is why this replica has stopped for good; empty while it has not.
+func (p *Partition) diverged() string {
+	if a := p.inquiry.Load(); a != nil {
+		return a.Stopped()
+	}
+	return ""
+}
+
+// halted is why this replica gives no answers; nil while it does.
+func (p *Partition) halted() error { return p.inquiry.Load().Halted() }
+
+// Suspect hears of another replica's digest at a log index, has an inquiry begin when it is known to differ
+// from this one's, and tells this one's.
+func (p *Partition) Suspect(index uint64, other [16]byte) agreement.Opinion {
+	return p.inquiry.Load().Suspect(index, other)
+}
+
+// crowd has the log compacted soon. It does not block.
+func (p *Partition) crowd() {
+	select {
+	case p.crowded <- struct{}{}:
+	default: // it is there
+	}
+}
+
+// compact takes a snapshot whenever the log names too many policies, until ctx ends: a snapshot holds the
+// policies that still count, so the bodies of the others are not needed again.
+func (p *Partition) compact(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.crowded:
+		}
+		if err := p.group.CompactNow(); err != nil && ctx.Err() == nil {
+			p.cfg.Logger.Error("the log names many policies and was not compacted: it is tried again at the next",
+				"partition", p.cfg.ID, "error", err)
+		}
+	}
+}
+
 // Close stops serving, answers what waits, and closes the group.
 func (p *Partition) Close() error {
 	p.stop()
 	err := p.group.Close()
+	p.inquiry.Load().Close()
 	<-p.done
 	return err
 }
@@ -198,16 +279,15 @@ type Status struct {
 	// Diverged is why this replica has stopped for good; empty while it has not.
 	Diverged string
 	DiskLow  bool
+	// Awaits is the policy revision that the next entry names and that was not found yet; 0 without.
+	Awaits fsm.Revision
 }
 
 // Status tells how the replica stands.
 func (p *Partition) Status() Status {
 	s := Status{
 		Leadership: p.group.Leadership(), Members: p.group.Members(), RaftTerm: p.group.Status().Term,
-		DiskLow: p.diskLow.Load(),
-	}
-	if why := p.agreement.diverged.Load(); why != nil {
-		s.Diverged = *why
+		DiskLow: p.diskLow.Load(), Diverged: p.diverged(), Awaits: p.replica.Awaits(),
 	}
 	p.replica.view(func(m *fsm.Machine, index uint64) {
 		s.Status, s.AppliedIndex, s.Born = m.Status(), index, m.Born()
@@ -222,6 +302,26 @@ func (p *Partition) Status() Status {
 // to come.
 func (p *Partition) DigestAt(index uint64) (digest [16]byte, known bool) {
 	return p.replica.DigestAt(index)
+}
+
+// Revision is the policy revision that this replica has installed; 0 before the birth.
+func (p *Partition) Revision() fsm.Revision { return p.replica.Revision() }
+
+// CarriedRule is a rule of an earlier revision that is enforced beside the present one.
+type CarriedRule struct {
+	fsm.Carried
+	EndsInNanos int64 // real time until then, as of the last entry; at least 0
+}
+
+// Carried tells which rules of earlier revisions are enforced, by class, as this replica has applied them.
+func (p *Partition) Carried() []CarriedRule {
+	var out []CarriedRule
+	p.replica.view(func(m *fsm.Machine, _ uint64) {
+		for _, c := range m.Carried() {
+			out = append(out, CarriedRule{c, p.timeline.RealWait(int64(c.Until - m.Now()))})
+		}
+	})
+	return out
 }
 
 // SetDiskLow says whether this node's disk has too little room left. While it has, checks are refused with

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 
 	"github.com/quorate/quorate/clock"
 	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/partition/group"
+	"github.com/quorate/quorate/policy"
 )
 
 // Replica is one node's copy of a partition's state: the adapter between the log and the state
@@ -21,9 +23,28 @@ type Replica struct {
 	index   uint64 // of the last applied entry
 	history digestRing
 	stopped error // why no more entries are applied
+	named   named // since the last snapshot
+
+	revision atomic.Uint64 // in force
+	awaits   atomic.Uint64 // the revision that the next entry names and that was not found yet; 0 none
 }
 
-// replicaConfig is what a Replica needs. All fields are required; the functions must not block.
+// named counts the policies that entries have put in force, and the bytes of their bodies.
+type named struct {
+	policies int
+	numBytes int64
+}
+
+// A log that names more is compacted, so that bodies which nothing counts by any more need not be kept for
+// it.
+const (
+	mostNamed      = 32
+	mostNamedBytes = 2 << 30
+)
+
+func (n named) many() bool { return n.policies >= mostNamed || n.numBytes >= mostNamedBytes }
+
+// replicaConfig is what a Replica needs. All fields are required; the functions but policy must not block.
 type replicaConfig struct {
 	timeline *clock.Timeline
 	level    fsm.Level // the highest that this program knows
@@ -33,6 +54,10 @@ type replicaConfig struct {
 	restored func()             // told that a snapshot took the place of the state
 	differs  func(index uint64) // told that an entry's proposer had another state at an index
 	fatal    func(error)        // told why no more entries can be applied
+	// policy finds the policy that an entry names, and waits for it until closing is true.
+	policy  func(ref fsm.PolicyRef) (*policy.Policy, error)
+	closing func() bool
+	crowded func() // told that the log names too many policies
 }
 
 var _ group.Applier = (*Replica)(nil)
@@ -40,28 +65,38 @@ var _ group.Applier = (*Replica)(nil)
 func newReplica(c replicaConfig) *Replica { return &Replica{replicaConfig: c, machine: fsm.New()} }
 
 // Apply applies one committed entry. One that this program cannot read or does not know stops the
-// replica: to skip it would make its state another than that of the others.
+// replica: to skip it would make its state another than that of the others. It waits for the policy that
+// the entry names.
 func (r *Replica) Apply(index, term uint64, data []byte, live bool) any {
 	e, err := fsm.DecodeEntry(data)
 	if err == nil && e.Kind == fsm.KindRaise && e.Level > r.level {
 		err = tooNew(e.Level, r.level)
 	}
+	if err == nil {
+		var found bool
+		if found, err = r.resolve(term, e); found {
+			live = false // finding it may have taken long
+		}
+	}
 	r.mu.Lock()
 	if r.stopped == nil && err != nil {
 		r.stopped = fmt.Errorf("log index %d: %w", index, err)
-		defer r.fatal(r.stopped)
+		if !errors.Is(err, errClosing) {
+			defer r.fatal(r.stopped)
+		}
 	}
 	if r.stopped != nil {
 		r.mu.Unlock()
 		return nil
 	}
 	differs := r.differing(e.Basis)
-	answers := r.machine.Step(term, e)
-	r.index = index
-	r.history.add(index, r.machine.Digest())
+	answers, crowded := r.step(index, term, e)
 	r.mu.Unlock()
 	if differs {
 		r.differs(e.Basis.Index)
+	}
+	if crowded {
+		r.crowded()
 	}
 	if answers.Refused == fsm.ReasonStaleTerm || answers.Refused == fsm.ReasonUnborn {
 		return answers
@@ -69,6 +104,67 @@ func (r *Replica) Apply(index, term uint64, data []byte, live bool) any {
 	r.timeline.Applied(int64(answers.Time), e.Term, e.WallBound)
 	r.observe(answers.Time, e.Term, live)
 	return answers
+}
+
+// step applies an entry whose policy was found. crowded says that the log names too many. It needs mu.
+func (r *Replica) step(index, term uint64, e *fsm.Entry) (answers *fsm.Answers, crowded bool) {
+	if needed := r.machine.Needs(term, e); needed != nil {
+		r.named.policies++
+		r.named.numBytes += needed.Bytes
+		crowded = r.named.many()
+	}
+	answers = r.machine.Step(term, e)
+	r.index = index
+	r.history.add(index, r.machine.Digest())
+	r.revision.Store(uint64(r.machine.Revision()))
+	return answers, crowded
+}
+
+var errClosing = errors.New("the replica is closing")
+
+// resolve finds the policy that an entry names, if the step will need it. Nobody else applies entries, so the
+// answer holds although others may look at the state meanwhile.
+func (r *Replica) resolve(term uint64, e *fsm.Entry) (found bool, _ error) {
+	needed := r.needs(term, e)
+	if needed == nil {
+		return false, nil
+	}
+	r.awaits.Store(uint64(needed.Revision))
+	p, err := r.policy(needed.PolicyRef)
+	if err == nil {
+		err = needed.Check(p)
+	}
+	if err != nil && r.closing() {
+		return false, errClosing
+	}
+	if err != nil {
+		return false, err
+	}
+	r.awaits.Store(0)
+	needed.Policy = p
+	return true, nil
+}
+
+// needs is the install of an entry whose policy its step will use; nil when it will use none, or is not to come.
+func (r *Replica) needs(term uint64, e *fsm.Entry) *fsm.Install {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stopped != nil {
+		return nil
+	}
+	return r.machine.Needs(term, e)
+}
+
+// Revision is the policy revision in force; 0 before the birth.
+func (r *Replica) Revision() fsm.Revision { return fsm.Revision(r.revision.Load()) }
+
+// Awaits is the policy revision that the next entry names and that was not found yet; 0 without.
+func (r *Replica) Awaits() fsm.Revision { return fsm.Revision(r.awaits.Load()) }
+
+// Index is the log index of the last applied entry.
+func (r *Replica) Index() (index uint64) {
+	r.view(func(_ *fsm.Machine, applied uint64) { index = applied })
+	return index
 }
 
 func tooNew(level, known fsm.Level) error {
@@ -109,7 +205,7 @@ func (r *Replica) Snapshot() (group.Snapshot, error) {
 	if r.stopped != nil {
 		return nil, r.stopped
 	}
-	s := &snapshot{replica: r, index: r.index}
+	s := &snapshot{replica: r, index: r.index, named: r.named}
 	if r.machine.Born() {
 		s.state = r.machine.BeginSnapshot()
 	}
@@ -124,6 +220,7 @@ type snapshot struct {
 	replica *Replica
 	index   uint64
 	state   *fsm.Snapshot // nil before the birth
+	named   named         // by the log up to the snapshot
 }
 
 // WriteTo writes the snapshot piece by piece, and lets entries be applied between the pieces.
@@ -138,13 +235,26 @@ func (s *snapshot) WriteTo(w io.Writer) (int64, error) {
 	for more := true; ; {
 		n, err := w.Write(piece)
 		written += int64(n)
-		if err != nil || !more {
+		if err != nil {
 			return written, err
+		}
+		if !more {
+			s.covered()
+			return written, nil
 		}
 		s.replica.mu.Lock()
 		piece, more = s.state.Next(piece[:0])
 		s.replica.mu.Unlock()
 	}
+}
+
+// covered notes that what the log names up to the snapshot is in a file of its own.
+func (s *snapshot) covered() {
+	s.replica.mu.Lock()
+	defer s.replica.mu.Unlock()
+	n := &s.replica.named // begun anew when another snapshot took the place of the state
+	n.policies = max(0, n.policies-s.named.policies)
+	n.numBytes = max(0, n.numBytes-s.named.numBytes)
 }
 
 // Release ends the snapshot.
@@ -179,8 +289,9 @@ func (r *Replica) Restore(from io.Reader) error {
 	}
 	r.mu.Lock()
 	r.machine, r.index = machine, binary.LittleEndian.Uint64(head[:8])
-	r.history = digestRing{}
+	r.history, r.named = digestRing{}, named{}
 	r.history.add(r.index, machine.Digest())
+	r.revision.Store(uint64(machine.Revision()))
 	r.mu.Unlock()
 	r.timeline.Restored(int64(machine.Now()), machine.WallBound())
 	r.restored()

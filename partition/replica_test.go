@@ -11,6 +11,7 @@ import (
 
 	"github.com/quorate/quorate/clock"
 	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/policy"
 )
 
 // mustReplica is a replica without a group.
@@ -28,6 +29,8 @@ func quiet(t *testing.T, line *clock.Timeline) replicaConfig {
 		timeline: line, level: fsm.MaxLevel, observe: func(fsm.Time, uint64, bool) {}, restored: func() {},
 		differs: func(index uint64) { t.Errorf("states differ at %d", index) },
 		fatal:   func(err error) { t.Errorf("unexpected: %v", err) },
+		policy:  func(fsm.PolicyRef) (*policy.Policy, error) { return mustBirth(t, "").Policy, nil },
+		closing: func() bool { return false }, crowded: func() { t.Error("the log names too many policies") },
 	}
 }
 

@@ -45,10 +45,14 @@ const (
 	// Agreement: replicas compare their states' digests at equal indexes. Else a replica that computed
 	// something else serves on.
 	Agreement Guard = "agreement"
+	// PolicyLease: a leader decides only while a lease proves that its policy is the present one. Else one
+	// that is cut off from the control group decides under a policy that everybody takes for replaced.
+	PolicyLease Guard = "policy-lease"
 )
 
 // All are the guards in the order above.
 var All = []Guard{
 	HeartbeatQueue, CommitClamp, VoteInOneWrite, ProposalDeadline, WriteWatchdog, StuckTransfer,
 	OwnTermBarrier, InstallCheck, FailStop, SyncedWrite, EntryChecksum, ChainHash, DurableFloor, Instance, Agreement,
+	PolicyLease,
 }

@@ -123,7 +123,7 @@ func TestCheckTwice(t *testing.T) {
 		Principal: "p", Gateway: "g", DecisionID: "x", Charge: fsm.Charge{Class: "c", Cost: 1},
 	}}}
 	data := fsm.AppendEntry(nil, e)
-	h.propose(data)
+	h.propose(data, true)
 	answers := &fsm.Answers{Decisions: []fsm.Decision{{Reason: fsm.ReasonAllowed}}}
 	h.apply("a", 5, 1, data, answers, [16]byte{}, false)
 	if len(broken(h)) > 0 {
@@ -132,5 +132,29 @@ func TestCheckTwice(t *testing.T) {
 	h.apply("a", 6, 1, data, answers, [16]byte{}, false)
 	if !broken(h)[onceHolds] {
 		t.Error("one id was admitted twice, unnoticed")
+	}
+}
+
+// A decision under a revision that was replaced longer than a lease ago is found; one just in time, one of a
+// node whose clocks stood still, and a repeated one are none.
+func TestCheckPolicy(t *testing.T) {
+	published := time.Now()
+	for name, c := range map[string]struct {
+		decision fsm.Decision
+		by       proposal
+		found    bool
+	}{
+		"late":           {fsm.Decision{Revision: 1}, proposal{published.Add(leaseTime + 1), true}, true},
+		"in time":        {fsm.Decision{Revision: 1}, proposal{published.Add(leaseTime), true}, false},
+		"by a still one": {fsm.Decision{Revision: 1}, proposal{published.Add(time.Hour), false}, false},
+		"repeated":       {fsm.Decision{Revision: 1, Replayed: true}, proposal{published.Add(time.Hour), true}, false},
+		"in force":       {fsm.Decision{Revision: 2}, proposal{published.Add(time.Hour), true}, false},
+	} {
+		h := newHistory()
+		h.published[2] = published
+		h.govern(7, &c.decision, c.by)
+		if got := broken(h)[policyHolds]; got != c.found {
+			t.Errorf("%s: %v", name, h.violations())
+		}
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/quorate/quorate/clock"
 	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/partition/group"
-	"github.com/quorate/quorate/policy"
 )
 
 const (
@@ -21,15 +20,11 @@ const (
 	// mostNotes bounds the lines that are kept of a run.
 	mostNotes = 5000
 
-	simPolicy = `
-version: p1
-default:
-  replay_horizon: 10m
-  limits: [{name: second, limit: 3, window: 1s}, {name: ten, limit: 20, window: 10s}]
-`
+	// simRule is the rule of the class that the clients use, in all policies.
+	simRule = "{replay_horizon: 10m, limits: [{name: second, limit: 3, window: 1s}, {name: ten, limit: 20, window: 10s}]}"
 )
 
-// simLimits are those of the policy above.
+// simLimits are those of the rule above.
 var simLimits = []limit{{3, time.Second}, {20, 10 * time.Second}}
 
 // cluster is three nodes, their network and those who use them.
@@ -39,6 +34,7 @@ type cluster struct {
 	net        *network
 	nodes      []*node
 	history    *history
+	authority  *authority
 	birth      *fsm.Birth
 	timing     group.Timing
 	compaction group.Compaction
@@ -68,12 +64,13 @@ func newCluster(seed uint64, verbose bool) (*cluster, error) {
 		compaction: group.Compaction{LogBytes: 24 << 10, TrailingBytes: 4 << 10},
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	p, err := policy.Parse("policy.yaml", []byte(simPolicy))
-	if err != nil {
+	var err error
+	if c.authority, err = newAuthority(c); err != nil {
 		return nil, err
 	}
 	c.birth = &fsm.Birth{
-		Cluster: "c1", Partition: partitionID, Revision: 1, Policy: p, Bounds: fsm.DefaultBounds(),
+		Cluster: "c1", Partition: partitionID, Bounds: fsm.DefaultBounds(),
+		Install: fsm.Install{PolicyRef: c.authority.inForce()},
 		Owned: []fsm.OwnedRange{{
 			SlotRange: fsm.SlotRange{First: 0, Last: fsm.NumSlots - 1}, Epoch: simEpoch,
 		}},
@@ -241,17 +238,36 @@ func (n *node) clocks(f func(*clock.Fake)) {
 	m.change(f)
 }
 
+// freeze stops a node's clocks, or lets them go on. It is no fault that a lease withstands.
+func (n *node) freeze(frozen bool) {
+	n.mu.Lock()
+	if n.frozen || frozen {
+		n.still = time.Now()
+	}
+	n.frozen = frozen
+	n.mu.Unlock()
+	n.clocks(func(f *clock.Fake) { f.Freeze(frozen) })
+}
+
+// leases reports whether the node's clocks have run long enough to trust its leases.
+func (n *node) leases() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return !n.frozen && (n.still.IsZero() || time.Since(n.still) > leaseTime+time.Second)
+}
+
 // heal ends all faults that do not end with a process.
 func (c *cluster) heal() {
 	c.net.heal()
 	for _, n := range c.nodes {
-		n.clocks(func(f *clock.Fake) { f.Freeze(false) })
+		n.freeze(false)
 		n.mu.Lock()
 		n.slow, n.wanted = nil, true
 		d := n.disk
 		n.mu.Unlock()
 		d.set(func(f *diskFaults) { f.slow, f.hold, f.cut = 0, nil, nil })
 	}
+	c.authority.set(func(a *authority) { a.paused, a.cut = false, map[string]bool{} })
 	c.note("all is healed")
 }
 

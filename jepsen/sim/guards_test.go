@@ -20,7 +20,7 @@ var caughtBy = map[guard.Guard]profile{
 	guard.ProposalDeadline: profileSlow, guard.WriteWatchdog: profileStuck, guard.StuckTransfer: profileTransfer,
 	guard.OwnTermBarrier: profileLate, guard.InstallCheck: profileInstall, guard.FailStop: profileFailing,
 	guard.EntryChecksum: profileFlipped, guard.ChainHash: profileLost, guard.DurableFloor: profileCut,
-	guard.Instance: profileBlank, guard.Agreement: profileWrong,
+	guard.Instance: profileBlank, guard.Agreement: profileWrong, guard.PolicyLease: profilePolicy,
 }
 
 // elsewhere are guards of the product's files, which the simulated disk takes the place of.

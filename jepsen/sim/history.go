@@ -28,6 +28,7 @@ const (
 	endsHolds      invariant = "all-ends"         // every proposal and every call comes to an end
 	liveHolds      invariant = "live-after-heal"  // after the faults checks are decided and replicas agree
 	stopHolds      invariant = "diverged-stops"   // a replica that computed something else stops
+	policyHolds    invariant = "policy-in-force"  // nothing decided under a policy that was replaced a lease ago
 	bubbleHolds    invariant = "nothing-left"     // no goroutine is left behind
 )
 
@@ -70,21 +71,29 @@ type history struct {
 	seed maphash.Seed
 	mu   sync.Mutex // guards the fields below
 
-	proposed   map[string]time.Time // by entry: when it was proposed first
-	entries    map[uint64]*applied  // by log index
+	proposed   map[string]proposal // by entry
+	published  map[fsm.Revision]time.Time
+	entries    map[uint64]*applied // by log index
 	admissions []admission
 	allowed    map[string]uint64 // committed allows by decision id: their index
 	results    []result
 	leaders    map[uint64]string // by term
 	found      []violation
 
-	checks, allows, changes, faults int
+	checks, allows, changes, faults, installs int
+}
+
+// proposal is when an entry was proposed first.
+type proposal struct {
+	at     time.Time
+	leases bool // the clocks of its node are such that a lease holds
 }
 
 func newHistory() *history {
 	return &history{
-		seed: maphash.MakeSeed(), proposed: map[string]time.Time{}, entries: map[uint64]*applied{},
-		allowed: map[string]uint64{}, leaders: map[uint64]string{},
+		seed: maphash.MakeSeed(), proposed: map[string]proposal{}, entries: map[uint64]*applied{},
+		published: map[fsm.Revision]time.Time{},
+		allowed:   map[string]uint64{}, leaders: map[uint64]string{},
 	}
 }
 
@@ -118,12 +127,19 @@ func (h *history) fault() {
 }
 
 // propose notes the true instant of an entry's stamp.
-func (h *history) propose(data []byte) {
+func (h *history) propose(data []byte, leases bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, ok := h.proposed[string(data)]; !ok {
-		h.proposed[string(data)] = time.Now()
+		h.proposed[string(data)] = proposal{time.Now(), leases}
 	}
+}
+
+// publish notes that a revision is in force from now on.
+func (h *history) publish(r fsm.Revision) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.published[r] = time.Now()
 }
 
 // apply notes what an entry did on a replica, and compares it with what it did elsewhere.
@@ -160,13 +176,17 @@ func (h *history) admit(index uint64, data []byte, answers *fsm.Answers) {
 		h.violateLocked(agreementHolds, "log index %d: an entry of which nothing can be told: %v", index, err)
 		return
 	}
-	at, ok := h.proposed[string(data)]
+	by, ok := h.proposed[string(data)]
 	if !ok {
 		h.violateLocked(agreementHolds, "log index %d: an entry that nobody proposed was applied", index)
 		return
 	}
+	if e.Kind == fsm.KindInstall {
+		h.installs++
+	}
 	for i := range e.Checks {
 		d, c := &answers.Decisions[i], &e.Checks[i]
+		h.govern(index, d, by)
 		if !d.Allowed() || d.Replayed {
 			continue
 		}
@@ -176,9 +196,19 @@ func (h *history) admit(index uint64, data []byte, answers *fsm.Answers) {
 		}
 		h.allowed[c.DecisionID] = index
 		h.admissions = append(h.admissions, admission{
-			principal: c.Principal, cost: c.Cost, index: index, at: at,
+			principal: c.Principal, cost: c.Cost, index: index, at: by.at,
 		})
 	}
+}
+
+// govern checks that a decision was made under a policy that was in force a lease ago at the most; it needs mu.
+func (h *history) govern(index uint64, d *fsm.Decision, by proposal) {
+	replaced, ok := h.published[d.Revision+1]
+	if !ok || d.Replayed || !by.leases || by.at.Sub(replaced) <= leaseTime {
+		return
+	}
+	h.violateLocked(policyHolds, "log index %d: decided under revision %d, %v after it was replaced",
+		index, d.Revision, by.at.Sub(replaced))
 }
 
 func (h *history) hashAnswers(a *fsm.Answers) uint64 {

@@ -13,6 +13,7 @@ import (
 	"github.com/quorate/quorate/clock"
 	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/partition"
+	"github.com/quorate/quorate/partition/agreement"
 	"github.com/quorate/quorate/partition/group"
 )
 
@@ -39,6 +40,8 @@ type node struct {
 	slow     func(index uint64) time.Duration
 	alter    func(index uint64, data []byte) []byte // a fault of its memory
 	altered  time.Time                              // when alter changed something first
+	frozen   bool                                   // its clocks stand still
+	still    time.Time                              // when they last did
 }
 
 // process is a node's process.
@@ -53,7 +56,8 @@ type process struct {
 	group     group.Group
 	err       error
 	fatal     error
-	mu        sync.Mutex // guards err, fatal, partition and group
+	lease     partition.PolicyLease
+	mu        sync.Mutex // guards err, fatal, lease, partition and group
 }
 
 // start begins a process, unless one runs.
@@ -134,12 +138,14 @@ func (p *process) open(bootstrap []group.Member) {
 	n.mu.Lock()
 	source := n.clock
 	n.mu.Unlock()
+	n.cleanup.Go(func() { p.renew(source) })
 	p.disk.mu.Lock()
 	first := !p.disk.used
 	p.disk.mu.Unlock()
 	part, err := partition.Open(partition.Config{
 		ID: partitionID, NodeID: n.id, Source: source, MaxDriftPPM: driftPPM, TrustWall: clock.TrustNever,
-		Birth: func() (*fsm.Birth, error) { return n.c.birth, nil },
+		Birth:  func() (*fsm.Birth, error) { birth := *n.c.birth; return &birth, nil },
+		Policy: p.find, Lease: p.leased,
 		Open: func(a group.Applier) (group.Group, error) {
 			g, err := group.Open(n.c.groupConfig(p, a, first, bootstrap))
 			if err != nil {
@@ -200,16 +206,16 @@ func (p *process) die(err error) {
 
 // consult asks another replica for a digest, over the simulated network.
 func (p *process) consult(ctx context.Context, m group.Member, index uint64, own [16]byte,
-) (partition.Opinion, error) {
+) (agreement.Opinion, error) {
 	select {
 	case <-time.After(2 * time.Millisecond):
 	case <-ctx.Done():
-		return partition.Opinion{}, ctx.Err()
+		return agreement.Opinion{}, ctx.Err()
 	}
 	other := p.n.c.byID(m.ID)
 	q := other.now()
 	if q == nil || m.Instance != q.self.Instance || !p.n.c.net.reaches(p.n.id, m.ID) {
-		return partition.Opinion{}, errRefused
+		return agreement.Opinion{}, errRefused
 	}
 	return q.partition.Suspect(index, own), nil
 }
@@ -238,7 +244,7 @@ func (w *watched) Propose(data []byte) group.Proposal {
 		return ended{}
 	}
 	h := w.p.n.c.history
-	h.propose(data)
+	h.propose(data, w.p.n.leases())
 	started := time.Now()
 	q := w.Group.Propose(data)
 	w.p.n.c.proposals.Go(func() {
@@ -340,7 +346,7 @@ func (a *applier) Apply(index, term uint64, data []byte, live bool) any {
 	n.mu.Lock()
 	wrong := !n.altered.IsZero()
 	n.mu.Unlock()
-	if wrong || a.p.life.over() {
+	if wrong || a.p.life.over() || answer == nil { // without an answer it is closing, and applied nothing
 		return answer
 	}
 	var digest [16]byte

@@ -6,7 +6,7 @@ type report struct {
 	violations []violation
 	notes      string
 
-	checks, allows, changes, faults int
+	checks, allows, changes, faults, installs int
 }
 
 // profile is a scenario with a name, and how many clients use the cluster meanwhile.
@@ -34,10 +34,12 @@ var (
 	profileCut      = profile{"cut-log", cutLog, 0}
 	profileBlank    = profile{"blank-disk", blankDisk, 0}
 	profileWrong    = profile{"wrong-state", wrongState, 3}
+	profilePolicy   = profile{"unconfirmed", unconfirmed, 4}
 
 	directed = []profile{
 		profileDeposed, profileRewound, profileInstall, profileVote, profileSlow, profileStuck, profileFailing,
 		profileTransfer, profileLate, profileFlips, profileFlipped, profileLost, profileCut, profileBlank, profileWrong,
+		profilePolicy,
 	}
 )
 
@@ -74,6 +76,6 @@ func run(seed uint64, verbose bool, f profile) report {
 	h := c.history
 	return report{
 		seed: seed, violations: h.violations(), notes: c.told(),
-		checks: h.checks, allows: h.allows, changes: h.changes, faults: h.faults,
+		checks: h.checks, allows: h.allows, changes: h.changes, faults: h.faults, installs: h.installs,
 	}
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/quorate/quorate/clock"
 	"github.com/quorate/quorate/fsm"
 )
 
@@ -283,7 +282,7 @@ func lateMachine(c *cluster) {
 	c.burst(n, "late", 1)
 	time.Sleep(1500 * time.Millisecond)
 	c.note("scenario: the clock of %s and the state machine of %s stand still", n.id, o.id)
-	n.clocks(func(f *clock.Fake) { f.Freeze(true) })
+	n.freeze(true)
 	o.setSlow(func(uint64) time.Duration { return 5 * time.Second })
 	time.Sleep(3 * time.Second)
 	c.burst(n, "late", 3)
@@ -297,7 +296,7 @@ func lateMachine(c *cluster) {
 	c.burst(o, "late", 3)
 	time.Sleep(2 * time.Second)
 	o.setSlow(nil)
-	n.clocks(func(f *clock.Fake) { f.Freeze(false) })
+	n.freeze(false)
 	time.Sleep(5 * time.Second)
 }
 

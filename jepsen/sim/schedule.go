@@ -11,6 +11,9 @@ type scenario func(c *cluster)
 
 // mixed is faults of all kinds, one after the other and beside each other.
 func mixed(c *cluster) {
+	stop := make(chan struct{})
+	defer close(stop)
+	c.operators.Go(func() { c.authority.publishing(stop) })
 	end := time.Now().Add(c.between(12*time.Second, 25*time.Second))
 	var mends []func()
 	for time.Now().Before(end) {
@@ -42,6 +45,7 @@ func (c *cluster) fault() func() {
 		(*node).faultIsolate, (*node).faultOneWay, (*node).faultLossy, (*node).faultHeld, (*node).faultPower,
 		(*node).faultKill, (*node).faultFreeze, (*node).faultClock, (*node).faultSlowDisk, (*node).faultDisk,
 		(*node).faultTransfer, (*node).faultCompact, (*node).faultSlowApply, (*node).faultAll, (*node).faultWipe,
+		(*node).faultUnconfirmed,
 	}
 	return kinds[c.intN(len(kinds))](n, o)
 }
@@ -92,8 +96,8 @@ func (n *node) faultKill(*node) func() {
 
 func (n *node) faultFreeze(*node) func() {
 	n.c.note("fault: the clocks of %s stand still", n.id)
-	n.clocks(func(f *clock.Fake) { f.Freeze(true) })
-	return func() { n.clocks(func(f *clock.Fake) { f.Freeze(false) }) }
+	n.freeze(true)
+	return func() { n.freeze(false) }
 }
 
 func (n *node) faultClock(*node) func() {

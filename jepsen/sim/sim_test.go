@@ -106,9 +106,9 @@ func TestLeftBehind(t *testing.T) {
 
 // tally sums up runs.
 type tally struct {
-	mu                                     sync.Mutex
-	checks, allows, changes, faults, found int
-	failed                                 []report
+	mu                                               sync.Mutex
+	checks, allows, changes, faults, installs, found int
+	failed                                           []report
 }
 
 func (y *tally) add(r report) {
@@ -118,6 +118,7 @@ func (y *tally) add(r report) {
 	y.allows += r.allows
 	y.changes += r.changes
 	y.faults += r.faults
+	y.installs += r.installs
 	y.found += len(r.violations)
 	if len(r.violations) > 0 {
 		y.failed = append(y.failed, r)
@@ -148,8 +149,9 @@ func TestSim(t *testing.T) {
 			})
 		}
 	})
-	if y.allows == 0 || y.changes <= int(seeds) || y.faults == 0 {
-		t.Errorf("nothing was put to the test: %d allows, %d leaders, %d faults", y.allows, y.changes, y.faults)
+	if y.allows == 0 || y.changes <= int(seeds) || y.faults == 0 || y.installs == 0 {
+		t.Errorf("nothing was put to the test: %d allows, %d leaders, %d faults, %d policies",
+			y.allows, y.changes, y.faults, y.installs)
 	}
 	for _, r := range y.failed {
 		for _, v := range r.violations {
@@ -158,6 +160,6 @@ func TestSim(t *testing.T) {
 		t.Logf("seed %d failed; run it again: make sim SEED=%d", r.seed, r.seed)
 	}
 	//nolint:forbidigo // a line of its own, with which make sim ends
-	fmt.Printf("sim: %d seeds, %d checks, %d allows, %d leader changes, %d faults, %d violations\n",
-		seeds, y.checks, y.allows, y.changes, y.faults, y.found)
+	fmt.Printf("sim: %d seeds, %d checks, %d allows, %d leader changes, %d faults, %d policies, %d violations\n",
+		seeds, y.checks, y.allows, y.changes, y.faults, y.installs, y.found)
 }
