@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/quorate/quorate/clock"
 	"github.com/quorate/quorate/control"
 	"github.com/quorate/quorate/control/audit"
 	"github.com/quorate/quorate/control/state"
@@ -44,6 +45,7 @@ type node struct {
 	first      bool
 	bootstrap  []group.Member
 	compaction group.Compaction
+	clock      clock.Fake
 	up         bool
 }
 
@@ -89,7 +91,7 @@ func newCluster(t *testing.T) cluster {
 func (n *node) start() {
 	n.t.Helper()
 	c, err := control.Open(control.Config{
-		Dir: n.dir, Logger: slog.New(slog.DiscardHandler), AuditRecords: 50,
+		Dir: n.dir, Logger: slog.New(slog.DiscardHandler), AuditRecords: 50, Clock: &n.clock,
 		Fatal:   func(err error) { n.t.Errorf("fatal on %s: %v", n.self.ID, err) },
 		Differs: func(index uint64) { n.t.Errorf("%s had another state at %d", n.self.ID, index) },
 		Open: func(a group.Applier) (group.Group, error) {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quorate/quorate/clock"
 	"github.com/quorate/quorate/control/audit"
 	"github.com/quorate/quorate/control/bodies"
 	"github.com/quorate/quorate/control/state"
@@ -40,6 +41,10 @@ type Config struct {
 	Level state.Level
 	// AuditRecords are kept; 0 means state.MaxAuditRecords. All replicas keep the same number.
 	AuditRecords int
+	// Clock is what Active counts by.
+	Clock clock.Source
+	// MaxDriftPPM bounds its drift, in parts per million; 0 means clock.DefaultMaxDriftPPM.
+	MaxDriftPPM int64
 	// WallNanos is the wall clock, for the audit trail; nil means time.Now.
 	WallNanos func() int64
 }
@@ -55,10 +60,14 @@ func (c *Config) validate() error {
 		{c.Differs == nil, "Differs"},
 		{c.Fatal == nil, "Fatal"},
 		{c.Logger == nil, "Logger"},
+		{c.Clock == nil, "Clock"},
 	} {
 		if f.missing {
 			errs = append(errs, fmt.Errorf("%s must be set", f.name))
 		}
+	}
+	if c.MaxDriftPPM < 0 || c.MaxDriftPPM > clock.MaxMaxDriftPPM {
+		errs = append(errs, fmt.Errorf("MaxDriftPPM is %d: it must be from 1 to %d", c.MaxDriftPPM, clock.MaxMaxDriftPPM))
 	}
 	return errors.Join(errs...)
 }
@@ -72,6 +81,9 @@ type Control struct {
 	bodies  *bodies.Store
 	view    view
 	confirm confirmer
+
+	policies *policies
+	arrivals *arrivals
 
 	sweeps    chan *state.State // the newest state in which a body epoch began
 	closing   chan struct{}
@@ -94,19 +106,24 @@ func Open(cfg Config) (*Control, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o750); err != nil {
 		return nil, fmt.Errorf("control group: make directory: %w", err)
 	}
+	if cfg.MaxDriftPPM == 0 {
+		cfg.MaxDriftPPM = clock.DefaultMaxDriftPPM
+	}
 	c := &Control{cfg: cfg, sweeps: make(chan *state.State, 1), closing: make(chan struct{})}
 	c.view.init(state.New().State())
 	c.confirm.init(c)
+	c.arrivals = newArrivals(cfg.Clock, cfg.MaxDriftPPM)
 	var err error
 	if c.bodies, err = bodies.Open(filepath.Join(cfg.Dir, bodiesFolder)); err != nil {
 		return nil, fmt.Errorf("control group: %w", err)
 	}
+	c.policies = newPolicies(c.bodies, cfg.Logger)
 	if c.trail, err = audit.Open(filepath.Join(cfg.Dir, auditFile), cfg.AuditRecords); err != nil {
 		return nil, fmt.Errorf("control group: %w", err)
 	}
 	c.replica = &Replica{
 		trail: c.trail, level: cfg.Level, machine: state.New(),
-		changed: c.view.set, swept: c.sweepLater, differs: cfg.Differs, fatal: cfg.Fatal,
+		changed: c.changed, swept: c.sweepLater, differs: cfg.Differs, fatal: cfg.Fatal,
 	}
 	if c.group, err = cfg.Open(c.replica); err != nil {
 		return nil, errors.Join(fmt.Errorf("control group: %w", err), c.trail.Close())
@@ -141,6 +158,15 @@ func (c *Control) Audit(q audit.Query) (found []*state.Record, next uint64, err 
 // DigestAt is the digest of the state, audit trail included, as of a recent log index.
 func (c *Control) DigestAt(index uint64) (digest [16]byte, known bool) {
 	return c.replica.DigestAt(index)
+}
+
+// AppliedIndex is the log index of the last entry that is in the state, beside DigestAt.
+func (c *Control) AppliedIndex() uint64 { return c.replica.basis().Index }
+
+// changed takes a state that has just been applied.
+func (c *Control) changed(s *state.State) {
+	c.arrivals.note(s)
+	c.view.set(s)
 }
 
 // sweepLater has the bodies swept. It does not block: applying must not wait for that.

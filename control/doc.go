@@ -12,6 +12,10 @@
 // Callers that wait share an entry. So the lease of a partition's leader may run from the instant at which
 // its request was sent.
 //
+// Active tells when a policy revision is active everywhere, from what partitions have noted or from a whole lease
+// by this node's own clock; what it says is so on any node. Find gives all that name the same policy the same one,
+// and waits for its body.
+//
 // A command is applied together with its line in the audit trail, and the trail's running hash is part of
 // the state's digest. Commands carry their proposer's digest, and replicas compare.
 //

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 
 	"github.com/quorate/quorate/control/state"
 	"github.com/quorate/quorate/partition/group"
@@ -60,6 +59,15 @@ func (c *Control) propose(ctx context.Context, cmd *state.Command) (*Applied, er
 	return applied, nil
 }
 
+// Leading is nil while this node leads the control group, else the error with which Propose would answer: that it
+// does not, and who does.
+func (c *Control) Leading() error {
+	if c.group.Leadership().Term != 0 {
+		return nil
+	}
+	return c.failure(group.ErrNotLeader)
+}
+
 // failure is the public error of a proposal without a result.
 func (c *Control) failure(err error) error {
 	if !errors.Is(err, group.ErrNotLeader) {
@@ -106,9 +114,4 @@ func (c *Control) Confirm(ctx context.Context) (Confirmation, error) {
 		Revision: applied.State.InForce(), Version: applied.State.Version, Map: applied.State.MapVersion,
 		Index: applied.Result.Index,
 	}, nil
-}
-
-// errBody says what is wrong with a body.
-func errBody(r *state.Revision, err error) error {
-	return fmt.Errorf("policy revision %d (%s): %w", r.Number, r.Label, err)
 }

@@ -2,17 +2,12 @@ package control
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"errors"
-	"iter"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/quorate/quorate/control/audit"
-	"github.com/quorate/quorate/control/bodies"
 	"github.com/quorate/quorate/control/state"
-	"github.com/quorate/quorate/policy"
 )
 
 // alone is a replica without a group.
@@ -129,56 +124,4 @@ func TestSnapshotHasAll(t *testing.T) {
 	if other.basis() != a.basis() || other.fatal != nil {
 		t.Errorf("its future is another: %v", other.fatal)
 	}
-}
-
-// Shows that what a revision puts in force is its body under its label with the switched classes, default
-// among them; and that another body, or a class that the body lacks, is an error.
-func TestEffective(t *testing.T) {
-	body, err := policy.Parse("p.yaml", []byte(`
-version: p1
-default: {limits: [{name: d, limit: 5, window: 1m}]}
-classes:
-  convert: {limits: [{name: m, limit: 3, window: 1m}]}
-  export: {disabled: true, limits: [{name: m, limit: 3, window: 1m}]}
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	store, err := bodies.Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	encoded := body.AppendBinary(nil)
-	r := &state.Revision{Number: 4, Label: "made", Body: sha256.Sum256(encoded), Switches: []state.Switch{
-		{Class: "convert", Disabled: true}, {Class: "default", Disabled: true}, {Class: "export"},
-	}}
-	c := &Control{bodies: store}
-	if _, err := c.Policy(r); !errors.Is(err, bodies.ErrNotFound) {
-		t.Fatalf("without its body: %v", err)
-	}
-	if _, err := store.Put(r.Body, 0, one(encoded)); err != nil {
-		t.Fatal(err)
-	}
-	p, err := c.Policy(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if p.Version != "made" || !p.Classes["convert"].Disabled || p.Classes["export"].Disabled || !p.Default.Disabled {
-		t.Errorf("in force: %+v", p)
-	}
-	if body.Version != "p1" || body.Classes["convert"].Disabled || body.Default.Disabled {
-		t.Error("the body was changed")
-	}
-	r.Switches = []state.Switch{{Class: "gone"}}
-	if _, err := Effective(body, r); err == nil {
-		t.Error("a class that is not listed was switched")
-	}
-	r.Body[0]++
-	if _, err := Effective(body, r); !errors.Is(err, bodies.ErrMismatch) {
-		t.Errorf("another body: %v", err)
-	}
-}
-
-func one(b []byte) iter.Seq2[[]byte, error] {
-	return func(yield func([]byte, error) bool) { yield(b, nil) }
 }

@@ -227,6 +227,29 @@ func (c *checked) Read(p []byte) (int, error) {
 // Close closes the file.
 func (c *checked) Close() error { return c.file.Close() }
 
+// Discard removes a body that was found damaged, so that Put takes it anew. One that is not damaged stays.
+func (s *Store) Discard(d state.Digest) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	body, _, err := s.Get(d)
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, body)
+	err = errors.Join(err, body.Close())
+	if !errors.Is(err, ErrMismatch) {
+		return err
+	}
+	if err := removeIfThere(s.path(d)); err != nil {
+		return err
+	}
+	delete(s.asked, d)
+	return syncDir(s.dir)
+}
+
 // Chunks are a body in the pieces in which Put takes it. A piece must be used before the next is asked for.
 func (s *Store) Chunks(d state.Digest) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {

@@ -2,6 +2,9 @@
 // nearest to where they should be: spread over zones first and over nodes second, off nodes that are
 // draining, removed or dead.
 //
+// Next does so for the partitions. NextControl does it for the control group, of which every node has a replica,
+// and only some a vote.
+//
 // It is a pure function without memory: the next step is found from what is there, so it does not matter who
 // made the step before, or whether it was finished.
 //

@@ -51,6 +51,7 @@ const (
 	Promote        Kind = 2 // the learner on Node gets its vote
 	TransferLeader Kind = 3 // Node takes over the leadership
 	Remove         Kind = 4 // the replica on Node goes
+	Demote         Kind = 5 // the voter on Node loses its vote and stays; of the control group only
 )
 
 // String is the kind in words.
@@ -64,6 +65,8 @@ func (k Kind) String() string {
 		return "transfer leadership to"
 	case Remove:
 		return "remove"
+	case Demote:
+		return "demote"
 	}
 	return "step " + strconv.Itoa(int(k))
 }

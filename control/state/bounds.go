@@ -34,6 +34,10 @@ const (
 	MaxRecorded = 4096
 	// MaxNotes bounds the installed revisions in one command: one for each partition.
 	MaxNotes = MaxPartitions
+	// MaxTokens bounds the tokens; the one that ended first is forgotten for a new one.
+	MaxTokens = 1024
+	// MaxTokenNanos is the longest time for which a token may be valid.
+	MaxTokenNanos = int64(366) * 24 * 3600 * 1_000_000_000
 	// MaxAuditRecords bounds the audit trail; the oldest record is dropped.
 	MaxAuditRecords = 1_000_000
 	// MaxCommandBytes bounds an encoded command.
@@ -47,9 +51,11 @@ const (
 	MaxLabelBytes   = policy.MaxNameBytes
 	MaxActorBytes   = 256
 	// MaxActionBytes and MaxObjectBytes bound an attempt's own words.
-	MaxActionBytes     = 64
-	MaxObjectBytes     = 768
-	MaxCommentBytes    = 1024
+	MaxActionBytes  = 64
+	MaxObjectBytes  = 768
+	MaxCommentBytes = 1024
+	// MaxMessageBytes bounds what a note says.
+	MaxMessageBytes    = 2048
 	MaxDifferenceBytes = 16 << 10
 )
 

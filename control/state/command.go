@@ -26,6 +26,9 @@ const (
 	KindSweep       Kind = 17
 	KindAttempt     Kind = 18
 	KindRaise       Kind = 19
+	KindPutToken    Kind = 20
+	KindRevokeToken Kind = 21
+	KindNote        Kind = 22
 )
 
 // Level is a feature level: what the log may ask of the replicas. It only rises, by KindRaise.
@@ -54,7 +57,8 @@ type Command struct {
 	// Basis is the proposer's state, for other replicas to compare with theirs. It decides nothing.
 	Basis Basis
 	// Actor is who asked, as authenticated; WallNanos when, in nanoseconds since 1970 by the proposer's
-	// clock; Comment why. Difference tells people what changes. None of them decides anything.
+	// clock; Comment why. Difference tells people what changes. None of them decides anything, but that a
+	// token which had ended by WallNanos may make room for a new one.
 	Actor      string
 	WallNanos  int64
 	Comment    string
@@ -77,7 +81,10 @@ type Command struct {
 	Installed []Note // by partition
 	Epoch     uint64 // KindSweep: the body epoch that ends
 	Attempt   *Attempt
-	Level     Level // KindRaise
+	Level     Level  // KindRaise
+	Token     *Token // KindPutToken; never revoked
+	TokenID   string // KindRevokeToken
+	Act       *Act
 }
 
 // Init makes the cluster, once.
@@ -96,7 +103,7 @@ type PutNode struct {
 type Create struct {
 	Map      uint64
 	Ranges   []fsm.SlotRange // that no partition owns; none for the destination of a plan
-	Replicas []string
+	Replicas []string        // the first founds it
 }
 
 // Replicas sets the nodes that hold a partition, if ConfVersion is still its own.
@@ -150,6 +157,11 @@ type Note struct {
 // Attempt notes in the audit trail what was refused before it became a command.
 type Attempt struct {
 	Action, Object, Reason string
+}
+
+// Act notes in the audit trail what was done outside this state, or is about to be.
+type Act struct {
+	Action, Object, Message string
 }
 
 // Result is what a command came to.
@@ -210,8 +222,14 @@ func (k Kind) action() string {
 		return "policy.rollback"
 	case KindRaise:
 		return "cluster.raise"
+	case KindPutToken:
+		return "token.create"
+	case KindRevokeToken:
+		return "token.revoke"
 	case KindAttempt:
 		return "attempt"
+	case KindNote:
+		return "note"
 	case KindConfirm, KindInstalled, KindSweep:
 	}
 	return ""

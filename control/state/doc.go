@@ -21,10 +21,11 @@
 //  4. Say that a majority holds a body ([Publish.Held], [Rollback.Held]) only after a majority has said so,
 //     each under the body epoch that the command carries; drop a body only when a sweep allows it
 //     ([State.Wants], [Sweep]).
-//  5. Propose a class switch only for a class that the body of its base revision lists.
+//  5. Note what is done outside this state by KindNote; draw a token's secret at random, and give its hash only.
+//  6. Propose a class switch only for a class that the body of its base revision lists.
 //
 // A [State] is immutable, so that readers need no lock: a change makes another one.
 //
-// It does not hold policy bodies, only their digests; it does not know Raft, files, the network, or which
-// node it runs on.
+// It does not hold policy bodies, only their digests, nor secrets of tokens, only their hashes; it does not know
+// Raft, files, the network, or which node it runs on.
 package state

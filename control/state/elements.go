@@ -17,6 +17,7 @@ const (
 	tagEnded
 	tagRevision
 	tagRecorded
+	tagToken
 	tagEnd
 )
 
@@ -33,6 +34,7 @@ func (c *codec) partition(p *Partition) {
 	list(c, &p.Ranges, ownedRange)
 	list(c, &p.Replicas, text)
 	c.uint(&p.ConfVersion)
+	c.string(&p.Founder)
 	number(c, &p.Plan)
 	number(c, &p.Installed)
 }
@@ -63,6 +65,16 @@ func (c *codec) revision(r *Revision) {
 	c.string(&r.Author)
 	c.int(&r.WallNanos)
 	c.string(&r.Comment)
+}
+
+func (c *codec) token(t *Token) {
+	c.string(&t.ID)
+	c.string(&t.Name)
+	c.string(&t.Role)
+	c.array(t.Hash[:])
+	c.int(&t.CreatedNanos)
+	c.int(&t.ExpiresNanos)
+	c.bool(&t.Revoked)
 }
 
 func (c *codec) recorded(r *recorded) {

@@ -239,6 +239,12 @@ func (c *codec) command(k *Command) {
 		part(c, &k.Attempt, (*codec).attempt)
 	case KindRaise:
 		number(c, &k.Level)
+	case KindPutToken:
+		part(c, &k.Token, (*codec).token)
+	case KindRevokeToken:
+		c.string(&k.TokenID)
+	case KindNote:
+		part(c, &k.Act, (*codec).act)
 	default:
 		c.fail(fmt.Errorf("kind %d is unknown: use the program that wrote it", k.Kind))
 	}
@@ -309,4 +315,10 @@ func (c *codec) attempt(v *Attempt) {
 	c.string(&v.Action)
 	c.string(&v.Object)
 	c.string(&v.Reason)
+}
+
+func (c *codec) act(v *Act) {
+	c.string(&v.Action)
+	c.string(&v.Object)
+	c.string(&v.Message)
 }

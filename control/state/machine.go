@@ -78,7 +78,7 @@ func (m *Machine) Apply(index uint64, c *Command) (Result, *Record) {
 // finish fills in what every result tells.
 func (ch *change) finish(index uint64) {
 	ch.result.Index, ch.result.Version, ch.result.Map = index, ch.Version, ch.MapVersion
-	ch.result.Revision = ch.revision()
+	ch.result.Revision = ch.RevisionNumber()
 }
 
 // remember keeps the result for a command that is sent again.
@@ -109,6 +109,9 @@ func (c *Command) record(index uint64, action, object string, refused *Refusal) 
 		r.Action, r.Result, r.Message = cut(c.Attempt.Action, MaxActionBytes), "refused",
 			cut(c.Attempt.Reason, MaxCommentBytes)
 	}
+	if c.Kind == KindNote && c.Act != nil {
+		r.Action, r.Message = cut(c.Act.Action, MaxActionBytes), cut(c.Act.Message, MaxMessageBytes)
+	}
 	if refused != nil {
 		r.Result, r.Message = refused.Code.String(), cut(refused.Message, 2*MaxCommentBytes)
 	}
@@ -129,7 +132,7 @@ func cut(s string, maxBytes int) string {
 func (ch *change) apply(c *Command) *Refusal {
 	ch.object = c.object()
 	switch c.Kind {
-	case KindConfirm, KindAttempt:
+	case KindConfirm, KindAttempt, KindNote:
 		return nil
 	case KindInit:
 		return ch.init(c.Init)
@@ -165,6 +168,10 @@ func (ch *change) apply(c *Command) *Refusal {
 		return ch.sweep(c.Epoch)
 	case KindRaise:
 		return ch.raise(c.Level)
+	case KindPutToken:
+		return ch.putToken(c.Token, c.WallNanos)
+	case KindRevokeToken:
+		return ch.revokeToken(c.TokenID)
 	}
 	return refuse(CodeInvalid, "kind %d is unknown", c.Kind)
 }
@@ -194,6 +201,12 @@ func (c *Command) object() string {
 		return c.Attempt.Object
 	case KindRaise:
 		return fmt.Sprintf("level %d", c.Level)
+	case KindPutToken:
+		return "token " + c.Token.ID
+	case KindRevokeToken:
+		return "token " + c.TokenID
+	case KindNote:
+		return c.Act.Object
 	case KindCreate:
 		return "partition"
 	case KindConfirm, KindInstalled, KindSweep:
@@ -215,16 +228,25 @@ func (c *Command) check() *Refusal {
 			return r
 		}
 	}
-	if c.Kind == KindAttempt {
-		if r := checkName("action", c.Attempt.Action, MaxActionBytes, false); r != nil {
-			return r
-		}
-		if r := checkName("object", c.Attempt.Object, MaxObjectBytes, true); r != nil {
-			return r
-		}
-		return checkName("reason", c.Attempt.Reason, MaxCommentBytes, true)
+	switch c.Kind {
+	case KindAttempt:
+		return checkWords(c.Attempt.Action, c.Attempt.Object, "reason", c.Attempt.Reason, MaxCommentBytes)
+	case KindNote:
+		return checkWords(c.Act.Action, c.Act.Object, "message", c.Act.Message, MaxMessageBytes)
+	default:
+		return nil
 	}
-	return nil
+}
+
+// checkWords refuses words for the audit trail that are beyond a bound.
+func checkWords(action, object, field, text string, maxBytes int) *Refusal {
+	if r := checkName("action", action, MaxActionBytes, false); r != nil {
+		return r
+	}
+	if r := checkName("object", object, MaxObjectBytes, true); r != nil {
+		return r
+	}
+	return checkName(field, text, maxBytes, true)
 }
 
 func (ch *change) init(i *Init) *Refusal {
@@ -278,6 +300,13 @@ func (ch *change) setPlan(p *Plan) {
 	ch.elements.sub(hashOf(tagPlan, old, (*codec).plan))
 	ch.elements.add(hashOf(tagPlan, p, (*codec).plan))
 	ch.Plans = with(ch.Plans, p, planID)
+}
+
+func (ch *change) setToken(t *Token) {
+	old, _ := ch.Token(t.ID)
+	ch.elements.sub(hashOf(tagToken, old, (*codec).token))
+	ch.elements.add(hashOf(tagToken, t, (*codec).token))
+	ch.Tokens = with(ch.Tokens, t, tokenID)
 }
 
 // endPlan moves a plan to those that are remembered only.

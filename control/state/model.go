@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/policy"
 )
 
 // PartitionID numbers the partitions of a cluster, from 0; none is used twice.
@@ -71,8 +72,11 @@ type Partition struct {
 	// Replicas are the nodes that hold, or are to hold, a replica; sorted. ConfVersion grows with each change.
 	Replicas    []string
 	ConfVersion uint64
-	Plan        fsm.PlanID   // the open plan that it is an end of; 0 for none
-	Installed   fsm.Revision // the newest policy revision that it is known to have installed
+	// Founder is the data directory, as node@instance, of the first of the replicas that it was made with: no
+	// other may begin the partition's log.
+	Founder   string
+	Plan      fsm.PlanID   // the open plan that it is an end of; 0 for none
+	Installed fsm.Revision // the newest policy revision that it is known to have installed
 }
 
 // RevisionKind says how a policy revision came about. The numbers are durable.
@@ -99,13 +103,10 @@ func (k RevisionKind) String() string {
 }
 
 // Switch sets whether a class is disabled, whatever the body says.
-type Switch struct {
-	Class    string
-	Disabled bool
-}
+type Switch = policy.Switch
 
 // Revision is one policy revision. What it puts in force is its body under its label, with its switches
-// set: see control.Effective.
+// set: see policy.Policy.With.
 type Revision struct {
 	Number fsm.Revision
 	Label  string
@@ -119,6 +120,13 @@ type Revision struct {
 	Author    string
 	WallNanos int64 // by the proposer's clock, for people
 	Comment   string
+}
+
+// Ref is the policy of the revision, as the logs of partitions name it.
+func (r *Revision) Ref() fsm.PolicyRef {
+	return fsm.PolicyRef{
+		Revision: r.Number, Version: r.Label, Body: r.Body, Bytes: r.Bytes, Switches: slices.Clone(r.Switches),
+	}
 }
 
 // PlanPhase is how far a plan is. The numbers are durable.
@@ -181,6 +189,7 @@ type State struct {
 	Plans         []*Plan      // not closed, by id
 	Ended         []*Plan      // closed, in that order
 	Revisions     []*Revision  // oldest first
+	Tokens        []*Token     // by id
 	AuditCount    uint64       // records ever made
 	AuditHash     Digest       // running hash over them
 	recorded      []*recorded  // oldest first
@@ -211,8 +220,8 @@ func (s *State) InForce() *Revision {
 	return s.Revisions[len(s.Revisions)-1]
 }
 
-// revision is the number of the revision in force; 0 before the first publish.
-func (s *State) revision() fsm.Revision {
+// RevisionNumber is the number of the revision in force; 0 before the first publish.
+func (s *State) RevisionNumber() fsm.Revision {
 	if r := s.InForce(); r != nil {
 		return r.Number
 	}

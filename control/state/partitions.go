@@ -40,7 +40,14 @@ func (ch *change) create(c *Create) *Refusal {
 			owned = append(owned, Range{want, epoch})
 		}
 	}
-	p := &Partition{ID: ch.NextPartition, Ranges: owned, Replicas: replicas, ConfVersion: 1}
+	founder, _ := ch.Node(c.Replicas[0])
+	if founder.Instance == "" {
+		return refuse(CodeConflict, "node %s has no data directory at present: name another first", founder.ID)
+	}
+	p := &Partition{
+		ID: ch.NextPartition, Ranges: owned, Replicas: replicas, ConfVersion: 1,
+		Founder: founder.ID + "@" + founder.Instance,
+	}
 	ch.NextPartition++
 	ch.setPartition(p)
 	ch.remap()
@@ -129,9 +136,9 @@ func (ch *change) installed(notes []Note) *Refusal {
 		return refuse(CodeBound, "%d notes in one command: send at most %d", len(notes), MaxNotes)
 	}
 	for _, n := range notes {
-		if n.Revision > ch.revision() {
+		if n.Revision > ch.RevisionNumber() {
 			return refuse(CodeInvalid, "partition %s cannot have installed revision %d: the newest is %d",
-				n.Partition, n.Revision, ch.revision())
+				n.Partition, n.Revision, ch.RevisionNumber())
 		}
 		p, ok := ch.Partition(n.Partition)
 		if !ok || n.Revision <= p.Installed {

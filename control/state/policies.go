@@ -55,7 +55,7 @@ func (ch *change) switchClass(c *Command, s *SwitchClass) *Refusal {
 	case len(switches) > policy.MaxClasses: // each listed one, and default
 		return refuse(CodeBound, "%d classes are switched: publish a policy that says so instead", len(switches))
 	default:
-		switches = slices.Insert(switches, i, Switch{s.Class, s.Disabled})
+		switches = slices.Insert(switches, i, Switch{Class: s.Class, Disabled: s.Disabled})
 	}
 	verb := "enable"
 	if s.Disabled {
@@ -94,7 +94,7 @@ func (ch *change) rollback(c *Command, b *Rollback) *Refusal {
 
 // enact makes r the revision in force.
 func (ch *change) enact(c *Command, r *Revision) {
-	r.Base = ch.revision()
+	r.Base = ch.RevisionNumber()
 	r.Number = r.Base + 1
 	r.Author, r.WallNanos, r.Comment = c.Actor, c.WallNanos, c.Comment
 	// A longer list may share memory with this one: who holds this one does not see beyond its end.
@@ -109,7 +109,7 @@ func (ch *change) enact(c *Command, r *Revision) {
 
 // checkBase refuses what was not made against the revision in force.
 func (ch *change) checkBase(base fsm.Revision) *Refusal {
-	now := ch.revision()
+	now := ch.RevisionNumber()
 	if base == now {
 		return nil
 	}
@@ -133,7 +133,7 @@ func (ch *change) labelled(label string) bool {
 
 // madeLabel is a label that is not in the history: the words, and the number that the revision will have.
 func (ch *change) madeLabel(words string) string {
-	number := ch.revision() + 1
+	number := ch.RevisionNumber() + 1
 	for n := 0; ; n++ {
 		suffix := fmt.Sprintf("-r%d", number)
 		if n > 0 {

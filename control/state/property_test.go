@@ -70,7 +70,7 @@ func drawCommand(t *rapid.T, s *state.State) *state.Command {
 		return s.LastPlan - min(s.LastPlan, fsm.PlanID(rapid.SampledFrom([]int{0, 0, 1}).Draw(t, "plan")))
 	})
 	c := &state.Command{
-		Kind:      state.Kind(rapid.IntRange(1, 19).Draw(t, "kind")),
+		Kind:      state.Kind(rapid.IntRange(1, 22).Draw(t, "kind")),
 		Actor:     rapid.SampledFrom([]string{"", "kim", "x\xff"}).Draw(t, "actor"),
 		WallNanos: rapid.Int64().Draw(t, "wall"), Comment: rapid.SampledFrom([]string{"", "why"}).Draw(t, "comment"),
 	}
@@ -119,6 +119,15 @@ func drawCommand(t *rapid.T, s *state.State) *state.Command {
 		c.Attempt = &state.Attempt{Action: "policy.publish", Object: "policy p1", Reason: "denied"}
 	case state.KindRaise:
 		c.Level = s.Level + 1
+	case state.KindPutToken:
+		c.Token = &state.Token{
+			ID: node.Draw(t, "token"), Name: "kim", Role: rapid.SampledFrom([]string{"admin", "viewer", "node"}).Draw(t, "role"),
+			Hash: [32]byte{1}, ExpiresNanos: rapid.Int64Range(0, 9).Draw(t, "until"),
+		}
+	case state.KindRevokeToken:
+		c.TokenID = node.Draw(t, "token")
+	case state.KindNote:
+		c.Act = &state.Act{Action: "usage.forgive", Object: "principal acme", Message: "all classes"}
 	case state.KindConfirm:
 	}
 	return c
@@ -250,6 +259,50 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// Shows that at the bound a token that is valid no longer makes room for a new one, the one that ended first
+// before others, and that valid ones do not; and that the digest is then still that of the rest.
+func TestTokensMakeRoom(t *testing.T) {
+	m := state.New()
+	index := prefix(m)
+	apply := func(c *state.Command) *state.Refusal {
+		index++
+		r, _ := m.Apply(index, c)
+		return r.Refused
+	}
+	put := func(id string, now, until int64) *state.Refusal {
+		return apply(&state.Command{Kind: state.KindPutToken, WallNanos: now, Token: &state.Token{
+			ID: id, Name: "kim", Role: state.RoleViewer, Hash: [32]byte{1}, CreatedNanos: now, ExpiresNanos: until,
+		}})
+	}
+	for i := range int64(state.MaxTokens) {
+		if r := put(fmt.Sprint("t", i), 0, 1000+i); r != nil {
+			t.Fatal(r)
+		}
+	}
+	if r := put("late", 999, 5000); r == nil || r.Code != state.CodeBound {
+		t.Fatalf("beside %d valid ones: %v", state.MaxTokens, r)
+	}
+	if r := put("late", 1001, 5000); r != nil {
+		t.Fatal(r)
+	}
+	if r := apply(&state.Command{Kind: state.KindRevokeToken, TokenID: "t9"}); r != nil {
+		t.Fatal(r)
+	}
+	for _, id := range []string{"later", "latest"} { // t1 has ended, t9 was revoked
+		if r := put(id, 1001, 5000); r != nil {
+			t.Fatal(r)
+		}
+	}
+	for id, there := range map[string]bool{"t0": false, "t1": false, "t9": false, "t2": true, "latest": true} {
+		if _, ok := m.State().Token(id); ok != there {
+			t.Errorf("token %s is there: %t", id, ok)
+		}
+	}
+	if got := mustRestore(t, m.State()).State().Digest(); got != m.State().Digest() {
+		t.Error("the digest is not that of the contents")
+	}
+}
+
 // Shows that bodies are wanted for the newest revisions within the bounds, and for the newest two always.
 func TestWants(t *testing.T) {
 	m := state.New()
@@ -282,7 +335,7 @@ func sampleCommands() [][]byte {
 	var out [][]byte
 	m := state.New()
 	prefix(m)
-	for kind := range 19 {
+	for kind := range 22 {
 		c := rapid.Custom(func(t *rapid.T) *state.Command { return drawCommand(t, m.State()) }).
 			Filter(func(c *state.Command) bool { return c.Kind == state.Kind(kind+1) })
 		out = append(out, state.AppendCommand(nil, c.Example(1)))

@@ -86,11 +86,15 @@ func show(out *strings.Builder, s *state.State) {
 		fmt.Fprintf(out, "node %s@%s %s %s former %v\n", n.ID, n.Instance, n.Raft, n.State, n.Former)
 	}
 	for _, p := range s.Partitions {
-		fmt.Fprintf(out, "%s %v conf %d plan %d installed %d:", p.ID, p.Replicas, p.ConfVersion, p.Plan, p.Installed)
+		fmt.Fprintf(out, "%s %v by %s conf %d plan %d installed %d:",
+			p.ID, p.Replicas, p.Founder, p.ConfVersion, p.Plan, p.Installed)
 		for _, r := range p.Ranges {
 			fmt.Fprintf(out, " %d-%d/%d.%d", r.First, r.Last, r.Epoch.Incarnation(), r.Epoch.Counter())
 		}
 		out.WriteByte('\n')
+	}
+	for _, k := range s.Tokens {
+		fmt.Fprintf(out, "token %s %s %s %d-%d revoked %t\n", k.ID, k.Name, k.Role, k.CreatedNanos, k.ExpiresNanos, k.Revoked)
 	}
 	for _, p := range append(append([]*state.Plan(nil), s.Plans...), s.Ended...) {
 		fmt.Fprintf(out, "plan %d %s to %s %s closed %t\n", p.ID, p.Source, p.Destination, p.Phase, p.Closed)
@@ -162,6 +166,15 @@ func mustCommand(t *testing.T, f []string) *state.Command {
 		c.Kind, c.Attempt = state.KindAttempt, &state.Attempt{Action: arg(1), Object: arg(2), Reason: arg(3)}
 	case "raise":
 		c.Kind, c.Level = state.KindRaise, state.Level(n(1))
+	case "token": // id, name, role, made at, valid until
+		c.Kind, c.WallNanos = state.KindPutToken, int64(n(4))
+		c.Token = &state.Token{
+			ID: arg(1), Name: arg(2), Role: arg(3), Hash: [32]byte{7}, CreatedNanos: int64(n(4)), ExpiresNanos: int64(n(5)),
+		}
+	case "revoke":
+		c.Kind, c.TokenID = state.KindRevokeToken, arg(1)
+	case "note":
+		c.Kind, c.Act = state.KindNote, &state.Act{Action: arg(1), Object: arg(2), Message: strings.Join(f[3:], " ")}
 	default:
 		t.Fatalf("unknown command %q", f[0])
 	}

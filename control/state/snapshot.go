@@ -33,6 +33,7 @@ func (s *State) WriteTo(w io.Writer) (int64, error) {
 	writeList(out, tagEnded, s.Ended, (*codec).plan)
 	writeList(out, tagRevision, s.Revisions, (*codec).revision)
 	writeList(out, tagRecorded, s.recorded, (*codec).recorded)
+	writeList(out, tagToken, s.Tokens, (*codec).token)
 	digest := s.Digest()
 	out.frame(append([]byte{tagEnd}, digest[:]...))
 	return out.written, out.err
@@ -154,6 +155,8 @@ func (m *Machine) read(tag byte, r *codec) error {
 			readElement(r, &s.recorded, &s.elements, tag, (*codec).recorded)
 			e := s.recorded[len(s.recorded)-1]
 			m.ids[e.id] = e
+		case tagToken:
+			readElement(r, &s.Tokens, &s.elements, tag, (*codec).token)
 		default:
 			return fmt.Errorf("frame %d is unknown: use the program that wrote it", tag)
 		}
@@ -170,7 +173,8 @@ func readElement[E any](r *codec, list *[]*E, elements *sum, tag byte, each func
 
 // validate checks what look-ups rest on: the order of the lists, and that no slot has two owners.
 func (s *State) validate() error {
-	if !ascending(s.Nodes, nodeID) || !ascending(s.Partitions, partitionID) || !ascending(s.Plans, planID) {
+	if !ascending(s.Nodes, nodeID) || !ascending(s.Partitions, partitionID) || !ascending(s.Plans, planID) ||
+		!ascending(s.Tokens, tokenID) {
 		return errors.New("a list is out of order")
 	}
 	for i, r := range s.Revisions {
