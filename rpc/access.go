@@ -17,19 +17,50 @@ import (
 	"github.com/quorate/quorate/quotaerr"
 )
 
+// Who may operate: look on, and change something. Refused attempts to change something are noted.
+const (
+	accessLook   = identity.Viewer | identity.Admin
+	accessChange = identity.Admin
+)
+
 // access says for every gRPC method which roles may call it. A method that is not here is served to nobody.
 var access = map[string]identity.Role{
 	quoratev1.Quota_CheckAndConsume_FullMethodName: identity.Gateway,
-	quoratev1.Quota_Peek_FullMethodName:            identity.Gateway | identity.Viewer | identity.Admin,
+	quoratev1.Quota_Peek_FullMethodName:            identity.Gateway | accessLook,
+	quoratev1.Quota_WatchConfig_FullMethodName:     identity.Gateway | accessLook,
 
-	quoratev1.Admin_ClusterStatus_FullMethodName: identity.Viewer | identity.Admin,
-	quoratev1.Admin_ReplaceNode_FullMethodName:   identity.Admin,
+	quoratev1.Admin_ClusterStatus_FullMethodName:  accessLook,
+	quoratev1.Admin_InitCluster_FullMethodName:    accessChange,
+	quoratev1.Admin_ListNodes_FullMethodName:      accessLook,
+	quoratev1.Admin_AddNode_FullMethodName:        accessChange,
+	quoratev1.Admin_DrainNode_FullMethodName:      accessChange,
+	quoratev1.Admin_RemoveNode_FullMethodName:     accessChange,
+	quoratev1.Admin_ReplaceNode_FullMethodName:    accessChange,
+	quoratev1.Admin_TransferLeader_FullMethodName: accessChange,
+	quoratev1.Admin_UploadPolicy_FullMethodName:   accessChange,
+	quoratev1.Admin_DownloadPolicy_FullMethodName: accessLook,
+	quoratev1.Admin_ApplyPolicy_FullMethodName:    accessChange,
+	quoratev1.Admin_RollbackPolicy_FullMethodName: accessChange,
+	quoratev1.Admin_SwitchClass_FullMethodName:    accessChange,
+	quoratev1.Admin_ListPolicies_FullMethodName:   accessLook,
+	quoratev1.Admin_DiffPolicies_FullMethodName:   accessLook,
+	quoratev1.Admin_PolicyStatus_FullMethodName:   accessLook,
+	quoratev1.Admin_ForgiveUsage_FullMethodName:   accessChange,
+	quoratev1.Admin_SearchAudit_FullMethodName:    accessLook,
+	quoratev1.Admin_CreateToken_FullMethodName:    accessChange,
+	quoratev1.Admin_ListTokens_FullMethodName:     accessLook,
+	quoratev1.Admin_RevokeToken_FullMethodName:    accessChange,
 
-	quoratev1.Peer_ForwardCheck_FullMethodName:       identity.Node,
-	quoratev1.Peer_ForwardPeek_FullMethodName:        identity.Node,
-	quoratev1.Peer_NodeStatus_FullMethodName:         identity.Node,
-	quoratev1.Peer_ReportPace_FullMethodName:         identity.Node,
-	quoratev1.Peer_ForwardReplaceNode_FullMethodName: identity.Node,
+	quoratev1.Peer_ForwardCheck_FullMethodName:    identity.Node,
+	quoratev1.Peer_ForwardPeek_FullMethodName:     identity.Node,
+	quoratev1.Peer_NodeStatus_FullMethodName:      identity.Node,
+	quoratev1.Peer_ReportPace_FullMethodName:      identity.Node,
+	quoratev1.Peer_ForwardAdmin_FullMethodName:    identity.Node,
+	quoratev1.Peer_ConfirmPolicy_FullMethodName:   identity.Node,
+	quoratev1.Peer_PartitionPolicy_FullMethodName: identity.Node,
+	quoratev1.Peer_HasBody_FullMethodName:         identity.Node,
+	quoratev1.Peer_PutBody_FullMethodName:         identity.Node,
+	quoratev1.Peer_GetBody_FullMethodName:         identity.Node,
 
 	healthv1.Health_Check_FullMethodName: identity.AnyRole,
 	healthv1.Health_List_FullMethodName:  identity.AnyRole,
@@ -39,7 +70,7 @@ var access = map[string]identity.Role{
 // The HTTP paths that are not open to all.
 const (
 	accessCheck   = identity.Gateway
-	accessMetrics = identity.Viewer | identity.Admin
+	accessMetrics = accessLook
 )
 
 // errUnknownMethod answers calls of services and methods that do not exist.
@@ -52,8 +83,7 @@ func authorise(id Identity, roles identity.Role, what string) error {
 	case id.Name == "":
 		return quotaerr.New(quotaerr.Unauthenticated, "the connection proves no identity")
 	case !id.Roles.Is(roles):
-		return quotaerr.New(quotaerr.PermissionDenied, "%s/%s may not call %s: it takes the role %s",
-			id.Roles, id.Name, what, roles)
+		return quotaerr.New(quotaerr.PermissionDenied, "%s may not call %s: it takes the role %s", id, what, roles)
 	}
 	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/fsm"
+	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
+	"github.com/quorate/quorate/quotaerr"
 )
 
 // Backend is the node behind the edge. All methods may be called at once. Errors are *quotaerr.Error;
@@ -27,11 +29,29 @@ type Backend interface {
 	Replicas(ctx context.Context) ([]Replica, error)
 	// Waiting is what this node waits for before it has its replicas, in a few words; empty once it has.
 	Waiting() string
-	// ReplaceNode takes the replicas of a node whose data is lost out of their groups, if this node leads
-	// them, else it answers not_leader. Doing it again is harmless.
-	ReplaceNode(ctx context.Context, node string) (Replacement, error)
 	// ReportPace hears that a follower saw partition time outrun its own clock.
 	ReportPace(ctx context.Context, p Pace) error
+	// Learn hears what the node asked has answered to a check or peek of principal: e is a not_leader or a
+	// wrong_epoch, and says where to look instead, as far as that node knows.
+	Learn(principal, asked string, e *quotaerr.Error)
+	// KnowsNode reports whether the certificate of the node id counts: not once it is removed. While there
+	// is no list of nodes yet, every id counts.
+	KnowsNode(id string) bool
+	// Config is what gateways route and behave by, and a channel that is closed when there is something
+	// newer. It is nil before there is a map.
+	Config() (*ConfigView, <-chan struct{})
+	// Admin answers operators' calls. It is there always, also before the cluster is made.
+	Admin() Admin
+	// Interior answers other nodes' calls. It is there always.
+	Interior() Interior
+}
+
+// ConfigView is what gateways route and behave by. Neither part changes once it was handed out: what is new
+// comes as another pointer.
+type ConfigView struct {
+	Map *quoratev1.RoutingMap
+	// Policy is nil before the first revision. It has all classes.
+	Policy *quoratev1.PolicySettings
 }
 
 // Answer is a decision with its deadlines translated from partition time into real waits.
@@ -62,9 +82,12 @@ type Leadership struct {
 	Changed <-chan struct{}
 }
 
-// Member is one node of the cluster with its addresses, host:port.
+// Member is one node of the cluster.
 type Member struct {
-	ID, GRPC, HTTP, Raft string
+	ID               string
+	GRPC, HTTP, Raft string // host:port
+	Zone             string // where it is, as far as failures go; may be empty
+	State            string // active or draining
 }
 
 // Role is what a replica does in its group.
@@ -81,9 +104,12 @@ const (
 	RoleStopped
 )
 
+// ControlGroup is what Replica.Partition says for a replica of the control group.
+const ControlGroup = "control"
+
 // Replica is one replica as its own node sees it.
 type Replica struct {
-	Partition     string
+	Partition     string // or ControlGroup
 	Role          Role
 	Leader        string // node id; empty while it knows none
 	Term          uint64
@@ -104,17 +130,6 @@ type ReplicaMember struct {
 	Node     string
 	Instance string // tells its data directory from others that its node has had
 	Learner  bool   // without a vote
-}
-
-// Replacement is what a ReplaceNode has done.
-type Replacement struct {
-	Removed []RemovedReplica // empty when there was nothing to remove any more
-	Next    string           // what the operator does next
-}
-
-// RemovedReplica is a replica that no longer counts.
-type RemovedReplica struct {
-	Partition, Instance string
 }
 
 // Pace compares two spans between the same two entries, as a follower saw them.

@@ -22,28 +22,44 @@ import (
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 )
 
-// refusedOf reads how many connections a door has refused for a reason.
-func (n *testNode) refusedOf(t testing.TB, door, reason string) (count float64) {
+// labelled reads a counter that has the given labels, in pairs.
+func (n *testNode) labelled(t testing.TB, name string, labels ...string) (count float64) {
 	t.Helper()
 	families, err := n.Registry().Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range families {
-		if f.GetName() != "quorate_connections_refused_total" {
+		if f.GetName() != name {
 			continue
 		}
+	next:
 		for _, m := range f.GetMetric() {
-			labels := map[string]string{}
+			has := map[string]string{}
 			for _, l := range m.GetLabel() {
-				labels[l.GetName()] = l.GetValue()
+				has[l.GetName()] = l.GetValue()
 			}
-			if labels["door"] == door && labels["reason"] == reason {
-				count = m.GetCounter().GetValue()
+			for i := 0; i < len(labels); i += 2 {
+				if has[labels[i]] != labels[i+1] {
+					continue next
+				}
 			}
+			count += m.GetCounter().GetValue()
 		}
 	}
 	return count
+}
+
+// refusedOf reads how many connections a door has refused for a reason.
+func (n *testNode) refusedOf(t testing.TB, door, reason string) float64 {
+	t.Helper()
+	return n.labelled(t, "quorate_connections_refused_total", "door", door, "reason", reason)
+}
+
+// callsOf reads how many calls of a method ended with a code.
+func (n *testNode) callsOf(t testing.TB, method string, code codes.Code) float64 {
+	t.Helper()
+	return n.labelled(t, "quorate_grpc_calls_total", "method", method, "code", code.String())
 }
 
 func mustAllow(t testing.TB, conn *grpc.ClientConn) {

@@ -18,18 +18,15 @@ const nodeStatusTimeout = time.Second
 // maxStatusQueries bounds the nodes that are asked at once.
 const maxStatusQueries = 16
 
-type adminService struct {
-	quoratev1.UnsafeAdminServer
-	desk    *desk
-	version string
-}
-
-var _ quoratev1.AdminServer = (*adminService)(nil)
-
 // ClusterStatus asks every node for its own view and puts the answers together.
 func (s *adminService) ClusterStatus(
 	ctx context.Context, _ *quoratev1.ClusterStatusRequest,
 ) (*quoratev1.ClusterStatusResponse, error) {
+	done, err := s.desk.operators.take(identityOf(ctx).String())
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	members := slices.Clone(s.desk.backend.Members())
 	slices.SortFunc(members, func(a, b Member) int { return strings.Compare(a.ID, b.ID) })
 	views := make([]*quoratev1.NodeStatusResponse, len(members))
@@ -49,11 +46,17 @@ func (s *adminService) ClusterStatus(
 	out := &quoratev1.ClusterStatusResponse{ClusterId: s.desk.cluster}
 	for i, m := range members {
 		out.Nodes = append(out.Nodes, &quoratev1.Node{
-			Id: m.ID, Grpc: m.GRPC, Http: m.HTTP, Raft: m.Raft,
+			Id: m.ID, Grpc: m.GRPC, Http: m.HTTP, Raft: m.Raft, Zone: m.Zone, State: m.State,
 			Reachable: views[i] != nil, Version: views[i].GetVersion(), Waiting: views[i].GetWaiting(),
 		})
 	}
-	out.Partitions = assemble(views)
+	for _, p := range assemble(views) {
+		if p.GetId() == ControlGroup {
+			out.Control = p
+		} else {
+			out.Partitions = append(out.Partitions, p)
+		}
+	}
 	return out, nil
 }
 

@@ -13,7 +13,8 @@ import (
 )
 
 // Shows a status put together from two nodes that answer and one that does not: the leader of the
-// later term speaks for the partition, the silent node's replica is listed as unreachable.
+// later term speaks for the partition, the silent node's replica is listed as unreachable, and the control group is
+// told apart from the partitions.
 func TestClusterStatus(t *testing.T) {
 	replica := func(role Role, term, applied uint64) Replica {
 		return Replica{Partition: "p1", Role: role, Leader: "n2", Term: term, AppliedIndex: applied,
@@ -31,7 +32,11 @@ func TestClusterStatus(t *testing.T) {
 	if err := gone.Close(); err != nil {
 		t.Fatal(err)
 	}
-	b1.members = []Member{{ID: "n3", GRPC: gone.Addr().String()},
+	group := replica(RoleLeader, 2, 5)
+	group.Partition, group.Ranges, group.Revision, group.PolicyVersion = ControlGroup, nil, 0, ""
+	group.Members = []ReplicaMember{{Node: "n1"}}
+	b1.replicas = append(b1.replicas, group)
+	b1.members = []Member{{ID: "n3", GRPC: gone.Addr().String(), Zone: "c", State: "draining"},
 		{ID: "n1", GRPC: n1.grpcAddr, HTTP: "h1", Raft: "r1"}, {ID: "n2", GRPC: n2.grpcAddr, HTTP: "h2", Raft: "r2"}}
 
 	got, err := quoratev1.NewAdminClient(n1.conn).ClusterStatus(within(t, 10*time.Second),
@@ -44,7 +49,13 @@ func TestClusterStatus(t *testing.T) {
 		Nodes: []*quoratev1.Node{
 			{Id: "n1", Grpc: n1.grpcAddr, Http: "h1", Raft: "r1", Reachable: true, Version: "v-test"},
 			{Id: "n2", Grpc: n2.grpcAddr, Http: "h2", Raft: "r2", Reachable: true, Version: "v-test"},
-			{Id: "n3", Grpc: gone.Addr().String()},
+			{Id: "n3", Grpc: gone.Addr().String(), Zone: "c", State: "draining"},
+		},
+		Control: &quoratev1.Partition{
+			Id: "control", Leader: "n1", Replicas: []string{"n1"}, AppliedIndex: 5, Digest: "ab05", Term: 2,
+			ReplicaStates: []*quoratev1.ReplicaState{
+				{Node: "n1", AppliedIndex: 5, Digest: "ab05", Reachable: true, Role: quoratev1.Role_ROLE_LEADER},
+			},
 		},
 		Partitions: []*quoratev1.Partition{{
 			Id: "p1", Leader: "n2", Replicas: []string{"n1", "n2", "n3"},

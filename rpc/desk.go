@@ -36,6 +36,28 @@ type desk struct {
 	maxInFlight int64
 	inFlight    atomic.Int64
 	wall        func() time.Time
+
+	bulletin *bulletin
+	attempts *attempts
+	ending   chan struct{} // closed when the node stops
+	// What operators, other nodes and gateways have under way.
+	operators, forwarded, uploads, downloads, transfers, watchers *shares
+}
+
+func newDesk(config *Config, m *metrics) *desk {
+	return &desk{
+		node: config.Node, cluster: config.ClusterID, backend: config.Backend, peers: newPeers(config.TLS),
+		metrics: m, maxInFlight: int64(config.MaxInFlight), wall: time.Now,
+		bulletin:  &bulletin{cluster: config.ClusterID, backend: config.Backend},
+		attempts:  newAttempts(config.Backend.Admin, m),
+		ending:    make(chan struct{}),
+		operators: newShares("operators' calls", maxOperations, maxOperationsEach),
+		forwarded: newShares("operators' calls from other nodes", maxOperations, maxOperationsEach),
+		uploads:   newShares("uploads", maxUploads, maxUploadsEach),
+		downloads: newShares("downloads", maxDownloads, maxDownloadsEach),
+		transfers: newShares("transfers", maxTransfers, maxTransfersEach),
+		watchers:  newShares("watches", maxWatchers, maxWatchersEach),
+	}
 }
 
 func (d *desk) enter() error {
@@ -159,6 +181,7 @@ func (d *desk) tell(ctx context.Context, p fsm.Peek) (*quoratev1.PeekResponse, e
 // target is where one attempt goes.
 type target struct {
 	local  bool
+	node   string // where it is not local
 	client quoratev1.PeerClient
 	epoch  fsm.Epoch
 }
@@ -189,7 +212,7 @@ func (j *journey) run(ctx context.Context, attempt func(context.Context, target)
 		ctx, cancel = context.WithTimeout(ctx, DefaultTimeout)
 		defer cancel()
 	}
-	patience, stop := j.patience(ctx)
+	patience, stop := patienceOf(ctx)
 	defer stop()
 	for {
 		// Asked before the attempt, so that a change during it is not missed.
@@ -207,9 +230,9 @@ func (j *journey) run(ctx context.Context, attempt func(context.Context, target)
 	}
 }
 
-// patience is ctx with a little left over at its end, so that the reason reaches the caller before
-// the caller gives up.
-func (j *journey) patience(ctx context.Context) (context.Context, context.CancelFunc) {
+// patienceOf is ctx, which has a deadline, with a little left over at its end, so that the reason reaches the
+// caller before the caller gives up.
+func patienceOf(ctx context.Context) (context.Context, context.CancelFunc) {
 	end, _ := ctx.Deadline()
 	spare := min(max(time.Until(end)/10, time.Millisecond), 100*time.Millisecond)
 	return context.WithDeadline(ctx, end.Add(-spare))
@@ -271,15 +294,21 @@ func (j *journey) aim(lead Leadership) (target, error) {
 		return to, quotaerr.New(quotaerr.NoQuorum,
 			"the principal's partition has no leader at present: retry with the same decision id")
 	}
-	members := j.desk.backend.Members()
+	to.node = node
+	var err error
+	to.client, err = j.desk.peer(node)
+	return to, err
+}
+
+// peer is the connection to another node.
+func (d *desk) peer(node string) (quoratev1.PeerClient, error) {
+	members := d.backend.Members()
 	for _, m := range members {
 		if m.ID == node {
-			var err error
-			to.client, err = j.desk.peers.to(m, members)
-			return to, err
+			return d.peers.to(m, members)
 		}
 	}
-	return to, quotaerr.New(quotaerr.NoQuorum, "the leader %s is not among the nodes known here", node)
+	return nil, quotaerr.New(quotaerr.NoQuorum, "node %.63q is not among the nodes known here", node)
 }
 
 // forward makes an attempt at another node and tells what its failure means.
@@ -297,8 +326,13 @@ func (j *journey) forward(
 		e = quotaerr.Wrap(quotaerr.NoQuorum, err, "the partition's leader cannot be reached")
 	}
 	j.desk.metrics.forwards.WithLabelValues(string(e.Reason)).Inc()
-	if e.Reason == quotaerr.NotLeader {
+	switch e.Reason {
+	case quotaerr.NotLeader:
 		j.hint = e.Leader
+		j.desk.backend.Learn(j.principal, to.node, e)
+	case quotaerr.WrongEpoch:
+		j.desk.backend.Learn(j.principal, to.node, e)
+	default:
 	}
 	return e
 }

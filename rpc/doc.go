@@ -10,13 +10,23 @@
 //   - After an attempt whose fate is unknown, only a decision settles the check, and no further
 //     attempt starts later than half the replay horizon after the first: the same id could be
 //     decided anew once its record has ended.
+//   - An operator's call is answered by the node that is asked, or passed on to the one that it names, which does
+//     not pass it on again; asked again only while it has certainly changed nothing.
+//   - A watch is told the newest configuration at once, then each change, those in quick succession as one; a
+//     reader that is slow is told the newest only. Each change is encoded once, for all watches.
 //   - Without TLS it listens on loopback only. With TLS every call is allowed by the role in its caller's
 //     certificate (one table, access.go), checks also by the classes in it, and a gateway's decisions are recorded
-//     under the name in it. Only the probes /livez and /readyz are open to all.
+//     under the name in it. Only the probes /livez and /readyz are open to all. Whoever shows a token over gRPC is
+//     judged by that instead, also without a certificate; a token is in no log and no answer.
+//   - Refused calls that would have changed something are noted in the audit trail, a few of each caller's.
 //   - Every queue, wait, message and connection count is bounded. No name that a caller chooses
 //     reaches a metric's label.
 //
-// The caller's duties: a Backend that honours contexts, and Shutdown before the Backend is closed.
+// The caller's duties: a Backend that honours contexts, whose Admin.Token answers at once, and Shutdown before the
+// Backend is closed.
 //
-// It does not make or read certificates (see internal/identity), batch, or keep usage.
+// A further method of the Admin service is a line in operations (admin.go), one in access (access.go) and a method of
+// the interface Admin; a stream is a method of adminService besides.
+//
+// It does not make or read certificates (see internal/identity), keep tokens, policies or usage, or batch.
 package rpc

@@ -100,6 +100,39 @@ func TestForwardedOnce(t *testing.T) {
 	if len(stale.seen()) != 2 || len(leader.seen()) != 1 {
 		t.Errorf("stale node asked %d times, leader %d times", len(stale.seen()), len(leader.seen()))
 	}
+	// What another node says of where to look is kept, for the checks to come.
+	first.mu.Lock()
+	defer first.mu.Unlock()
+	mustEqual(t, first.learned, []lesson{{"acme", "n2", "n3", quotaerr.NotLeader, 7}})
+}
+
+// Shows that a node that is told of another epoch keeps that too, and asks again under the epoch that it then has.
+func TestWrongEpochIsLearned(t *testing.T) {
+	first, owner := allowing(), allowing()
+	first.leader = func() Leadership {
+		first.mu.Lock()
+		defer first.mu.Unlock()
+		epoch := fsm.Epoch(7)
+		if len(first.learned) > 0 {
+			epoch = fsm.Epoch(first.learned[0].Epoch)
+		}
+		return Leadership{Node: "n2", Epoch: epoch}
+	}
+	owner.check = func(_ context.Context, c fsm.Check) (Answer, error) {
+		if c.RouteEpoch != 9 {
+			return Answer{}, &quotaerr.Error{Reason: quotaerr.WrongEpoch, Epoch: 9}
+		}
+		return Answer{Decision: fsm.Decision{Reason: fsm.ReasonAllowed}}, nil
+	}
+	n1 := mustNode(t, "n1", first)
+	acquaint(map[string]*testNode{"n1": n1, "n2": mustNode(t, "n2", owner)}, first)
+	d, err := quoratev1.NewQuotaClient(n1.conn).CheckAndConsume(within(t, 10*time.Second), aCheck())
+	if err != nil || !Allowed(d) {
+		t.Fatalf("%v, %v", d, err)
+	}
+	first.mu.Lock()
+	defer first.mu.Unlock()
+	mustEqual(t, first.learned, []lesson{{"acme", "n2", "", quotaerr.WrongEpoch, 9}})
 }
 
 // Shows that a check which arrives while nobody leads is answered once somebody does.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/quorate/quorate/fsm"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
+	"github.com/quorate/quorate/quotaerr"
 )
 
 const testCluster = "c1"
@@ -27,7 +28,9 @@ type fakeBackend struct {
 	leader   func() Leadership
 	replicas []Replica
 	waiting  string
-	replace  func(node string) (Replacement, error)
+	admin    fakeAdmin
+	interior fakeInterior
+	removed  map[string]bool // nodes whose certificates do not count
 	horizon  time.Duration
 	horizons map[string]time.Duration // by class, where not horizon
 
@@ -38,6 +41,17 @@ type fakeBackend struct {
 	checks  []fsm.Check
 	members []Member
 	paces   []Pace
+	learned []lesson
+	view    *ConfigView
+	changed chan struct{}
+	viewed  int // how often the configuration was asked for
+}
+
+// lesson is what Learn was told.
+type lesson struct {
+	Principal, Asked, Leader string
+	Reason                   quotaerr.Reason
+	Epoch                    uint64
 }
 
 func (b *fakeBackend) Check(ctx context.Context, c fsm.Check) (Answer, error) {
@@ -78,8 +92,43 @@ func (b *fakeBackend) Replicas(context.Context) ([]Replica, error) { return b.re
 
 func (b *fakeBackend) Waiting() string { return b.waiting }
 
-func (b *fakeBackend) ReplaceNode(_ context.Context, node string) (Replacement, error) {
-	return b.replace(node)
+func (b *fakeBackend) Admin() Admin { return &b.admin }
+
+func (b *fakeBackend) Interior() Interior { return &b.interior }
+
+func (b *fakeBackend) KnowsNode(id string) bool { return !b.removed[id] }
+
+func (b *fakeBackend) Learn(principal, asked string, e *quotaerr.Error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.learned = append(b.learned, lesson{principal, asked, e.Leader, e.Reason, e.Epoch})
+}
+
+func (b *fakeBackend) Config() (*ConfigView, <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.viewed++
+	if b.changed == nil {
+		b.changed = make(chan struct{})
+	}
+	return b.view, b.changed
+}
+
+// views is how often the configuration was asked for.
+func (b *fakeBackend) views() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.viewed
+}
+
+// publish makes view the newest configuration.
+func (b *fakeBackend) publish(view *ConfigView) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.changed != nil {
+		close(b.changed)
+	}
+	b.view, b.changed = view, make(chan struct{})
 }
 
 func (b *fakeBackend) ReportPace(_ context.Context, p Pace) error {

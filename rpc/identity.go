@@ -9,15 +9,32 @@ import (
 // InsecureName is the gateway identity of every caller while there is no transport security.
 const InsecureName = "insecure"
 
-// Identity is who a connection has proven to be.
+// Identity is who a connection, or a token, has proven to be.
 type Identity struct {
-	// Name is the gateway's identity, as decisions are recorded under it; a node's id, an admin's or viewer's
-	// name.
+	// Name is the gateway's identity, as decisions are recorded under it; a node's id, an admin's, viewer's or
+	// token's name.
 	Name string
 	// Roles say which methods it may call.
 	Roles identity.Role
 	// Classes are the API classes that it may ask for; none: all.
 	Classes []string
+	// Token says that a token has proven it, not a certificate.
+	Token bool
+
+	// valid asks again whether a token counts; nil where it is none.
+	valid func(context.Context) error
+}
+
+// String is who it is as logs, errors and the audit trail have it.
+func (id Identity) String() string {
+	switch {
+	case id.Token:
+		return "token/" + id.Name
+	case id.Name == InsecureName:
+		return InsecureName
+	default:
+		return id.Roles.String() + "/" + id.Name
+	}
 }
 
 // Authenticator tells who is behind a call from what its connection carries. It returns an error of

@@ -19,19 +19,20 @@ import (
 
 // interceptors run in this order: metrics, logging, auth, recovery. Errors are typed inside and become
 // statuses in the logging step, which therefore still sees the cause.
-func interceptors(m *metrics, log *slog.Logger, who Authenticator) []grpc.ServerOption {
+func interceptors(m *metrics, log *slog.Logger, g *guard) []grpc.ServerOption {
 	recovered := recovery.WithRecoveryHandlerContext(
 		func(ctx context.Context, p any) error { return caught(ctx, m, log, p) })
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(
 			countCalls(m),
 			logAndTranslate(log),
-			auth.UnaryServerInterceptor(authenticate(m, log, who)),
+			auth.UnaryServerInterceptor(g.pass),
 			recovery.UnaryServerInterceptor(recovered),
 		),
 		grpc.ChainStreamInterceptor(
+			countStreams(m),
 			translateStream(log),
-			auth.StreamServerInterceptor(authenticate(m, log, who)),
+			auth.StreamServerInterceptor(g.pass),
 			recovery.StreamServerInterceptor(recovered),
 		),
 	}
@@ -42,7 +43,7 @@ func interceptors(m *metrics, log *slog.Logger, who Authenticator) []grpc.Server
 func translateStream(log *slog.Logger) grpc.StreamServerInterceptor {
 	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 		start := time.Now()
-		err := next(srv, stream)
+		err := next(srv, strictStream{stream})
 		var e *quotaerr.Error
 		if !errors.As(err, &e) {
 			return err
@@ -59,6 +60,16 @@ func countCalls(m *metrics) grpc.UnaryServerInterceptor {
 		resp, err := next(ctx, req)
 		m.calls.WithLabelValues(info.FullMethod, status.Code(err).String()).Inc()
 		return resp, err
+	}
+}
+
+func countStreams(m *metrics) grpc.StreamServerInterceptor {
+	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+		err := next(srv, stream)
+		if _, known := access[info.FullMethod]; known { // others are named by whoever calls
+			m.calls.WithLabelValues(info.FullMethod, status.Code(err).String()).Inc()
+		}
+		return err
 	}
 }
 
@@ -85,29 +96,6 @@ func logFailure(ctx context.Context, log *slog.Logger, method string, start time
 	if log.Enabled(ctx, level) {
 		log.Log(ctx, level, "request failed", "method", method, "took", time.Since(start),
 			"reason", string(quotaerr.ReasonOf(err)), "err", err)
-	}
-}
-
-func authenticate(m *metrics, log *slog.Logger, who Authenticator) auth.AuthFunc {
-	return func(ctx context.Context) (_ context.Context, err error) {
-		defer func() {
-			if p := recover(); p != nil {
-				err = caught(ctx, m, log, p)
-			}
-		}()
-		method, _ := grpc.Method(ctx)
-		roles, known := access[method]
-		if !known {
-			return nil, errUnknownMethod
-		}
-		id, err := who(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if err := authorise(id, roles, method); err != nil {
-			return nil, err
-		}
-		return withIdentity(ctx, id), nil
 	}
 }
 

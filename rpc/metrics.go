@@ -18,6 +18,7 @@ type metrics struct {
 	panics    prometheus.Counter
 	calls     *prometheus.CounterVec
 	refused   *prometheus.CounterVec
+	attempts  *prometheus.CounterVec
 }
 
 func newMetrics() *metrics {
@@ -34,7 +35,7 @@ func newMetrics() *metrics {
 		}, []string{"protocol"}),
 		forwards: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "quorate_forwards_total",
-			Help: "Attempts to pass a check or peek on to another node, by result.",
+			Help: "Attempts to pass a check, peek or operator's call on to another node, by result.",
 		}, []string{"result"}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "quorate_checks_in_flight",
@@ -52,8 +53,12 @@ func newMetrics() *metrics {
 			Name: "quorate_connections_refused_total",
 			Help: "Connections that a door with TLS refused or ended, by door and reason.",
 		}, []string{"door", "reason"}),
+		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "quorate_refused_attempts_total",
+			Help: "Refused calls that would have changed something, noted in the audit trail or counted only.",
+		}, []string{"as"}),
 	}
-	m.registry.MustRegister(m.decisions, m.seconds, m.forwards, m.inFlight, m.panics, m.calls, m.refused,
+	m.registry.MustRegister(m.decisions, m.seconds, m.forwards, m.inFlight, m.panics, m.calls, m.refused, m.attempts,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m

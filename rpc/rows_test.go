@@ -59,7 +59,7 @@ func TestEveryErrorOnTheWire(t *testing.T) {
 			// The caller names its epoch, so that the node answers wrong_epoch and frozen at once.
 			req := aCheck()
 			req.RouteEpoch = 7
-			ctx := within(t, 300*time.Millisecond)
+			ctx := within(t, 2*time.Second)
 			_, err := quoratev1.NewQuotaClient(n.conn).CheckAndConsume(ctx, req)
 			st := status.Convert(err)
 			if st.Code() != w.code {

@@ -106,6 +106,7 @@ type Server struct {
 	doors    struct{ grpc, http net.Listener }
 	health   *health.Server
 	stopping atomic.Bool
+	ended    sync.Once
 }
 
 // New makes a server. It owns the listeners from then on, unless it returns an error.
@@ -115,10 +116,7 @@ func New(config Config) (*Server, error) {
 	}
 	config.setDefaults()
 	m := newMetrics()
-	s := &Server{config: config, health: health.NewServer(), desk: &desk{
-		node: config.Node, cluster: config.ClusterID, backend: config.Backend, peers: newPeers(config.TLS),
-		metrics: m, maxInFlight: int64(config.MaxInFlight), wall: time.Now,
-	}}
+	s := &Server{config: config, health: health.NewServer(), desk: newDesk(&config, m)}
 	s.grpc = s.newGRPC(m)
 	api := &httpAPI{desk: s.desk, log: config.Logger, who: config.Authenticate, ready: s.conditions,
 		legacyHeaders: config.LegacyHeaders}
@@ -141,12 +139,17 @@ func (s *Server) openDoors(m *metrics) {
 	g := newDoor(s.config.GRPC, "grpc", s.config.TLS, m, s.config.Logger)
 	g.protocols = []string{"h2"}
 	h := newDoor(s.config.HTTP, "http", s.config.TLS, m, s.config.Logger)
-	h.protocols, h.optional = []string{"http/1.1"}, true
+	h.protocols = []string{"http/1.1"}
+	// Who has no certificate may use a token at the one, and the probes at the other.
+	g.optional, h.optional = true, true
 	s.doors.grpc, s.doors.http = g, h
 }
 
 func (s *Server) newGRPC(m *metrics) *grpc.Server {
-	options := append(interceptors(m, s.config.Logger, s.config.Authenticate),
+	guard := &guard{who: s.config.Authenticate, backend: s.config.Backend, attempts: s.desk.attempts, metrics: m,
+		log: s.config.Logger}
+	options := append(interceptors(m, s.config.Logger, guard),
+		grpc.InTapHandle(guard.tap),
 		grpc.UnknownServiceHandler(refuseUnknown),
 		grpc.ForceServerCodecV2(newStrictCodec()),
 		grpc.MaxRecvMsgSize(transportMessageBytes),
@@ -166,8 +169,8 @@ func (s *Server) newGRPC(m *metrics) *grpc.Server {
 	}
 	g := grpc.NewServer(options...)
 	g.RegisterService(strictly(quoratev1.Quota_ServiceDesc), &quotaService{desk: s.desk})
-	g.RegisterService(strictly(quoratev1.Admin_ServiceDesc),
-		&adminService{desk: s.desk, version: s.config.Version})
+	operators := &adminService{desk: s.desk, version: s.config.Version}
+	g.RegisterService(strictly(operators.describe()), operators)
 	g.RegisterService(strictly(quoratev1.Peer_ServiceDesc),
 		&peerService{desk: s.desk, version: s.config.Version})
 	healthv1.RegisterHealthServer(g, s.health)
@@ -241,6 +244,7 @@ func unlessClosed(err error) error {
 // Shutdown stops being ready, lets what is being served end until ctx does, then breaks the rest off.
 func (s *Server) Shutdown(ctx context.Context) {
 	s.stopping.Store(true)
+	s.end()
 	s.health.Shutdown()
 	drained := make(chan struct{})
 	go func() {
@@ -258,8 +262,12 @@ func (s *Server) Shutdown(ctx context.Context) {
 	<-drained
 }
 
+// end has the streams end that would not by themselves.
+func (s *Server) end() { s.ended.Do(func() { close(s.desk.ending) }) }
+
 // stop breaks off what is still being served.
 func (s *Server) stop() {
+	s.end()
 	s.grpc.Stop()
 	_ = s.http.Close() // only ever errs for listeners that are closed already
 	// Neither server knows its listener before Serve, so they are closed here as well.

@@ -2,7 +2,7 @@ package rpc
 
 import (
 	"context"
-	"slices"
+	"time"
 
 	"github.com/quorate/quorate/internal/identity"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
@@ -47,10 +47,9 @@ func (s *peerService) admit(ctx context.Context, cluster, from string) error {
 		return quotaerr.New(quotaerr.PermissionDenied,
 			"the certificate is that of node %s, the request says it is from %.63q", id.Name, from)
 	}
-	known := func(m Member) bool { return m.ID == id.Name }
-	if id.Name != InsecureName && !slices.ContainsFunc(s.desk.backend.Members(), known) {
+	if id.Name != InsecureName && !s.desk.backend.KnowsNode(id.Name) {
 		return quotaerr.New(quotaerr.PermissionDenied,
-			"node %.63q has a certificate and is not configured here: add it to nodes", id.Name)
+			"node %.63q has a certificate and is none of the cluster's: it was removed, or never added", id.Name)
 	}
 	if cluster != s.desk.cluster {
 		return quotaerr.New(quotaerr.PermissionDenied,
@@ -80,7 +79,7 @@ func (s *peerService) ForwardCheck(
 	if c.RouteEpoch == 0 {
 		return nil, quotaerr.New(quotaerr.InvalidArgument, "a forwarded check needs its route_epoch")
 	}
-	ctx, cancel := bounded(ctx)
+	ctx, cancel := boundedBy(ctx, DefaultTimeout)
 	defer cancel()
 	return s.desk.decide(ctx, c)
 }
@@ -102,17 +101,17 @@ func (s *peerService) ForwardPeek(
 	if p.RouteEpoch == 0 {
 		return nil, quotaerr.New(quotaerr.InvalidArgument, "a forwarded peek needs its route_epoch")
 	}
-	ctx, cancel := bounded(ctx)
+	ctx, cancel := boundedBy(ctx, DefaultTimeout)
 	defer cancel()
 	return s.desk.tell(ctx, p)
 }
 
-// bounded gives ctx a deadline if it has none.
-func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+// boundedBy gives ctx a deadline if it has none.
+func boundedBy(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
 	}
-	return context.WithTimeout(ctx, DefaultTimeout)
+	return context.WithTimeout(ctx, limit)
 }
 
 func (s *peerService) NodeStatus(

@@ -28,6 +28,14 @@ type strictCodec struct{ encoding.CodecV2 }
 
 func newStrictCodec() strictCodec { return strictCodec{encoding.GetCodecV2(proto.Name)} }
 
+// Marshal encodes v, unless it is encoded already.
+func (c strictCodec) Marshal(v any) (mem.BufferSlice, error) {
+	if e, ok := v.(encoded); ok {
+		return mem.BufferSlice{mem.SliceBuffer(e)}, nil
+	}
+	return c.CodecV2.Marshal(v)
+}
+
 // Unmarshal decodes data into v. For an envelope it never fails.
 func (c strictCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	e, ok := v.(*envelope)

@@ -9,8 +9,9 @@
 //	quorate://CLUSTER/viewer/NAME
 //
 // Guarantees:
-//   - TLS 1.3 only, both ends show a certificate, and no session is resumed: each new connection is judged by
-//     the certificates and CAs that are in force when it is made.
+//   - TLS 1.3 only, the server shows a certificate always and the client unless it has none (OpenCA) and the server
+//     lets it (Source.Server), and no session is resumed: each new connection is judged by the certificates and CAs
+//     that are in force when it is made.
 //   - A certificate of another cluster is refused, even from the same CA.
 //   - A Source never goes from good files to bad ones: it keeps the old, says so, and looks again. Connections
 //     that are there go on.

@@ -44,6 +44,16 @@ func (r Role) String() string {
 	return strings.Join(names, " or ")
 }
 
+// RoleNamed returns the role that has the given name.
+func RoleNamed(name string) (role Role, known bool) {
+	for _, n := range roleNames {
+		if n.name == name {
+			return n.role, true
+		}
+	}
+	return 0, false
+}
+
 // Is reports whether r has one of the given roles.
 func (r Role) Is(of Role) bool { return r&of != 0 }
 
@@ -137,12 +147,7 @@ func parse(u *url.URL) (ID, error) {
 		return ID{}, fmt.Errorf("%.200q names no role and name", u)
 	}
 	id.Name = name
-	for _, n := range roleNames {
-		if n.name == role {
-			id.Role = n.role
-		}
-	}
-	if id.Role == 0 {
+	if id.Role, ok = RoleNamed(role); !ok {
 		return ID{}, fmt.Errorf("%.200q: %.63q is no role", u, role)
 	}
 	if u.RawQuery != "" {

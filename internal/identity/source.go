@@ -31,9 +31,10 @@ type Files struct {
 	Key  string
 }
 
-// Source is an own certificate and the CAs to judge others by, as they are at present.
+// Source is an own certificate, if there is one, and the CAs to judge others by, as they are at present.
 type Source struct {
 	files   Files
+	caOnly  bool // there is no own certificate
 	want    ID
 	now     func() time.Time
 	current atomic.Pointer[bundle]
@@ -62,11 +63,31 @@ func Open(files Files, want ID) (*Source, error) {
 	return s, nil
 }
 
+// OpenCA reads the CAs of a file alone, for a client without a certificate: it shows none, and accepts nodes of
+// any cluster with a certificate from one of them. Such a Source's ID is empty, and it is of no use to a server.
+func OpenCA(file string) (*Source, error) {
+	s := &Source{files: Files{CA: file}, caOnly: true, now: time.Now}
+	b, err := s.read()
+	if err != nil {
+		return nil, err
+	}
+	s.current.Store(b)
+	return s, nil
+}
+
+// Anonymous reports whether s has no certificate, as after OpenCA.
+func (s *Source) Anonymous() bool { return s.caOnly }
+
 // ID is whom the own certificate names.
 func (s *Source) ID() ID { return s.current.Load().id }
 
-// NotAfter is when the own certificate ends.
-func (s *Source) NotAfter() time.Time { return s.current.Load().cert.Leaf.NotAfter }
+// NotAfter is when the own certificate ends; the zero time without one.
+func (s *Source) NotAfter() time.Time {
+	if leaf := s.current.Load().cert.Leaf; leaf != nil {
+		return leaf.NotAfter
+	}
+	return time.Time{}
+}
 
 // Watch reads the files again and again until ctx ends, and puts in force what is good.
 func (s *Source) Watch(ctx context.Context, logger *slog.Logger) {
@@ -92,19 +113,22 @@ func (s *Source) reload(logger *slog.Logger) {
 		if err.Error() != s.refused {
 			s.refused = err.Error()
 			logger.Error("the TLS files are not usable: those read before stay in force", "error", err,
-				"certificate_ends", old.cert.Leaf.NotAfter)
+				"certificate_ends", s.NotAfter())
 		}
 	case b.hash != old.hash:
 		s.refused = ""
 		s.current.Store(b)
 		logger.Info("the TLS files have changed: new connections use them", "identity", b.id.String(),
-			"certificate_ends", b.cert.Leaf.NotAfter)
+			"certificate_ends", s.NotAfter())
 	default:
 		s.refused = ""
 	}
 }
 
 func (s *Source) read() (*bundle, error) {
+	if s.caOnly {
+		return s.readCA()
+	}
 	ca, caErr := readPEM("CA", s.files.CA)
 	cert, certErr := readPEM("certificate", s.files.Cert)
 	key, keyErr := readPEM("key", s.files.Key)
@@ -131,6 +155,19 @@ func (s *Source) read() (*bundle, error) {
 	}
 	if err := errors.Join(b.id.mustBe(s.want), s.judge(b)); err != nil {
 		return nil, fmt.Errorf("certificate %s: %w", s.files.Cert, err)
+	}
+	return b, nil
+}
+
+// readCA reads the CAs alone.
+func (s *Source) readCA() (*bundle, error) {
+	ca, err := readPEM("CA", s.files.CA)
+	if err != nil {
+		return nil, err
+	}
+	b := &bundle{hash: sha256.Sum256(ca)}
+	if b.roots, err = rootsOf(s.files.CA, ca); err != nil {
+		return nil, err
 	}
 	return b, nil
 }

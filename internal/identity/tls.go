@@ -11,12 +11,15 @@ import (
 // config is what both ends have in common. It is made anew for each connection, since a configuration that is
 // in use must not change.
 func (b *bundle) config(protocols []string) *tls.Config {
-	return &tls.Config{
-		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{b.cert}, RootCAs: b.roots, ClientCAs: b.roots,
-		NextProtos: protocols,
+	c := &tls.Config{
+		MinVersion: tls.VersionTLS13, RootCAs: b.roots, ClientCAs: b.roots, NextProtos: protocols,
 		// A resumed session is not verified again: it would outlive its certificate, and its CA.
 		SessionTicketsDisabled: true,
 	}
+	if b.cert.Leaf != nil {
+		c.Certificates = []tls.Certificate{b.cert}
+	}
+	return c
 }
 
 // Server makes the configuration for one accepted connection. Without a certificate the other end is refused,
@@ -32,7 +35,7 @@ func (s *Source) Server(optional bool, protocols ...string) *tls.Config {
 
 // Client makes the configuration for one connection to addr (host:port): the certificate of the other end must
 // be valid for that host, and be that of the node with the given id; of any node of the own cluster, when it is
-// empty.
+// empty. Without an own certificate there is no own cluster, and every one that the CAs know counts.
 func (s *Source) Client(addr, node string, protocols ...string) *tls.Config {
 	b := s.current.Load()
 	c := b.config(protocols)
@@ -51,7 +54,8 @@ func (s *Source) Client(addr, node string, protocols ...string) *tls.Config {
 }
 
 // ErrNoCertificate says that the other end has shown none.
-var ErrNoCertificate = errors.New("no certificate was shown: use one that `quorate cert` has made")
+var ErrNoCertificate = errors.New("no certificate was shown: use one that `quorate cert` has made, " +
+	"or over gRPC a token")
 
 // Peer tells who is at the other end of a connection whose handshake is over. The error says why nobody who
 // counts here is, in words for whoever is at the other end.

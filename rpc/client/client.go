@@ -39,7 +39,9 @@ var (
 
 // Client asks the nodes of one cluster, the first address first.
 type Client struct {
-	tls   *identity.Source // nil: plaintext
+	tls *identity.Source // nil: plaintext
+	// token is behind a pointer so that printing a client does not tell it. nil: none.
+	token *string
 	conns []*node
 }
 
@@ -57,6 +59,16 @@ type Option func(*Client)
 // without it.
 func WithTLS(source *identity.Source) Option { return func(c *Client) { c.tls = source } }
 
+// WithToken has the client show a token with each call, whatever certificate it has. It is shown over TLS only,
+// or in plaintext to this machine itself. An empty one is none.
+func WithToken(token string) Option {
+	return func(c *Client) {
+		if c.token = nil; token != "" {
+			c.token = &token
+		}
+	}
+}
+
 // New makes a client of the nodes at addrs (host:port). It connects when it is used.
 func New(addrs []string, options ...Option) (*Client, error) {
 	if len(addrs) == 0 {
@@ -73,9 +85,12 @@ func New(addrs []string, options ...Option) (*Client, error) {
 			n.tls = c.tls.Credentials("")
 			creds = n.tls
 		}
-		var err error
-		n.ClientConn, err = grpc.NewClient("passthrough:///"+a, grpc.WithTransportCredentials(creds),
-			grpc.WithNoProxy(), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry())
+		options := []grpc.DialOption{grpc.WithTransportCredentials(creds), grpc.WithNoProxy(),
+			grpc.WithDisableServiceConfig(), grpc.WithDisableRetry()}
+		show, err := c.showing(a)
+		if err == nil {
+			n.ClientConn, err = grpc.NewClient("passthrough:///"+a, append(options, show...)...)
+		}
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("address %s: %w", a, err), c.Close())
 		}
@@ -93,13 +108,16 @@ func (c *Client) Close() error {
 	return errors.Join(errs...)
 }
 
+// aCheckTakes: its decision id makes a repeat harmless.
+var aCheckTakes = manner{timeout: attemptTimeout}
+
 // CheckAndConsume has one check decided.
 func (c *Client) CheckAndConsume(ctx context.Context, req *quoratev1.CheckRequest) (*quoratev1.Decision, error) {
 	if err := sendable(req); err != nil {
 		return nil, err
 	}
 	req = proto.CloneOf(req)
-	return ask(ctx, c, func(ctx context.Context, conn *grpc.ClientConn) (*quoratev1.Decision, error) {
+	return ask(ctx, c, aCheckTakes, func(ctx context.Context, conn *grpc.ClientConn) (*quoratev1.Decision, error) {
 		req.Attempt++
 		d, err := quoratev1.NewQuotaClient(conn).CheckAndConsume(ctx, req)
 		if err != nil {
@@ -122,26 +140,8 @@ func (c *Client) Peek(ctx context.Context, req *quoratev1.PeekRequest) (*quorate
 	if err := sendable(req); err != nil {
 		return nil, err
 	}
-	return ask(ctx, c, func(ctx context.Context, conn *grpc.ClientConn) (*quoratev1.PeekResponse, error) {
+	return ask(ctx, c, aCheckTakes, func(ctx context.Context, conn *grpc.ClientConn) (*quoratev1.PeekResponse, error) {
 		return quoratev1.NewQuotaClient(conn).Peek(ctx, req)
-	})
-}
-
-// ClusterStatus tells how the cluster stands, as the first node that answers sees it.
-func (c *Client) ClusterStatus(ctx context.Context) (*quoratev1.ClusterStatusResponse, error) {
-	return ask(ctx, c, func(ctx context.Context, conn *grpc.ClientConn) (*quoratev1.ClusterStatusResponse, error) {
-		return quoratev1.NewAdminClient(conn).ClusterStatus(ctx, &quoratev1.ClusterStatusRequest{})
-	})
-}
-
-// ReplaceNode takes a node's lost replica out of the group.
-func (c *Client) ReplaceNode(ctx context.Context, node string) (*quoratev1.ReplaceNodeResponse, error) {
-	req := &quoratev1.ReplaceNodeRequest{Node: node}
-	if err := sendable(req); err != nil {
-		return nil, err
-	}
-	return ask(ctx, c, func(ctx context.Context, conn *grpc.ClientConn) (*quoratev1.ReplaceNodeResponse, error) {
-		return quoratev1.NewAdminClient(conn).ReplaceNode(ctx, req)
 	})
 }
 
@@ -161,19 +161,29 @@ func fieldOf(path protopath.Path) string {
 	return strings.TrimPrefix(path[1:].String(), ".")
 }
 
+// manner is how a call is asked for.
+type manner struct {
+	// once: an attempt whose fate is unknown is not followed by another.
+	once bool
+	// operator: it is no check, so that what a check is asked again for is an answer.
+	operator bool
+	// timeout bounds one attempt; 0: it may take all the time that there is.
+	timeout time.Duration
+}
+
 // ask makes attempts, one after another and never two at once, until one is definite or ctx ends.
 func ask[T any](
-	ctx context.Context, c *Client, attempt func(context.Context, *grpc.ClientConn) (T, error),
+	ctx context.Context, c *Client, m manner, attempt func(context.Context, *grpc.ClientConn) (T, error),
 ) (T, error) {
 	var zero T
 	var last *quotaerr.Error
 	for round := 0; ; round++ {
-		unproven := 0
+		unproven, lost := 0, 0
 		for _, conn := range c.conns {
 			if ctx.Err() != nil {
 				return zero, finally(ctx, last)
 			}
-			out, err := once(ctx, conn, attempt)
+			out, err := once(ctx, conn, m, attempt)
 			if err == nil {
 				return out, nil
 			}
@@ -181,13 +191,16 @@ func ask[T any](
 			unknown := last != nil && last.Reason == quotaerr.OutcomeUnknown
 			if errors.Is(e, errUnproven) {
 				unproven++ // of this node only: another one's certificate may be good
-			} else if !errtable.Lookup(e.Reason).Retryable() {
+			} else if m.settles(e) {
 				// Once an attempt's fate is unknown, a refusal does not say that nothing was consumed; but a
 				// conflict says that the id was another decision's all the time.
 				if unknown && e.Reason != quotaerr.DecisionIDConflict {
 					return zero, last
 				}
 				return zero, e
+			}
+			if e.Reason == quotaerr.NoQuorum && !errors.Is(e, errUnreachable) {
+				lost++
 			}
 			// What a node answered says more than that another one cannot be reached.
 			if !unknown && (last == nil || !errors.Is(e, errUnreachable) || errors.Is(last, errUnreachable)) {
@@ -196,6 +209,9 @@ func ask[T any](
 		}
 		if unproven == len(c.conns) {
 			return zero, last // waiting mends no certificate
+		}
+		if m.operator && lost == len(c.conns) && round > 0 {
+			return zero, last // all of them have waited already
 		}
 		rest := time.NewTimer(pause + rand.N(pause))
 		select {
@@ -207,17 +223,41 @@ func ask[T any](
 	}
 }
 
+// settles reports whether another attempt is of no use, or of harm.
+func (m manner) settles(e *quotaerr.Error) bool {
+	if !errtable.Lookup(e.Reason).Retryable() {
+		return true
+	}
+	switch e.Reason {
+	case quotaerr.OutcomeUnknown:
+		return m.once
+	case quotaerr.PolicyStale, quotaerr.PolicyBehind, quotaerr.Capacity:
+		return m.operator
+	default:
+		return false
+	}
+}
+
 // once makes one attempt at one node.
 func once[T any](
-	ctx context.Context, conn *node, attempt func(context.Context, *grpc.ClientConn) (T, error),
+	ctx context.Context, conn *node, m manner, attempt func(context.Context, *grpc.ClientConn) (T, error),
 ) (T, error) {
-	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
-	defer cancel()
-	if err := reach(ctx, conn); err != nil {
+	if m.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, m.timeout)
+		defer cancel()
+	}
+	if err := reachWithin(ctx, conn, attemptTimeout); err != nil {
 		var zero T
 		return zero, err
 	}
 	return attempt(ctx, conn.ClientConn)
+}
+
+func reachWithin(ctx context.Context, conn *node, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return reach(ctx, conn)
 }
 
 // reach waits for a connection, so that a node that is not there is told from one that has the request.

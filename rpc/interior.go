@@ -1,0 +1,120 @@
+package rpc
+
+import (
+	"context"
+	"iter"
+
+	"google.golang.org/grpc"
+
+	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
+	"github.com/quorate/quorate/quotaerr"
+)
+
+// Interior answers the calls by which nodes keep the cluster together. The caller is a node that
+// Backend.KnowsNode, and the one that the request says. Errors reach the other node as they are.
+type Interior interface {
+	ConfirmPolicy(context.Context, *quoratev1.ConfirmPolicyRequest) (*quoratev1.ConfirmPolicyResponse, error)
+	PartitionPolicy(context.Context, *quoratev1.PartitionPolicyRequest) (*quoratev1.PartitionPolicyResponse, error)
+	HasBody(context.Context, *quoratev1.HasBodyRequest) (*quoratev1.HasBodyResponse, error)
+	// PutBody takes a body in, piece by piece, as Admin.UploadPolicy does.
+	PutBody(ctx context.Context, digest []byte, epoch uint64, chunks iter.Seq2[[]byte, error]) error
+	// GetBody reads a body, as Admin.DownloadPolicy does.
+	GetBody(context.Context, *quoratev1.GetBodyRequest) (iter.Seq2[[]byte, error], error)
+}
+
+// interior is a request that says which cluster it belongs to, and which node it is from.
+type interior interface {
+	GetClusterId() string
+	GetFromNode() string
+}
+
+// ask has a request of another node answered.
+func ask[Q interior, R any](
+	ctx context.Context, s *peerService, req Q,
+	method func(Interior, context.Context, Q) (R, error),
+) (R, error) {
+	var none R
+	if err := s.admit(ctx, req.GetClusterId(), req.GetFromNode()); err != nil {
+		return none, err
+	}
+	ctx, cancel := boundedBy(ctx, DefaultTimeout)
+	defer cancel()
+	resp, err := method(s.desk.backend.Interior(), ctx, req)
+	if err != nil {
+		return none, quotaerr.As(err)
+	}
+	return resp, nil
+}
+
+func (s *peerService) ConfirmPolicy(
+	ctx context.Context, req *quoratev1.ConfirmPolicyRequest,
+) (*quoratev1.ConfirmPolicyResponse, error) {
+	return ask(ctx, s, req, Interior.ConfirmPolicy)
+}
+
+func (s *peerService) PartitionPolicy(
+	ctx context.Context, req *quoratev1.PartitionPolicyRequest,
+) (*quoratev1.PartitionPolicyResponse, error) {
+	return ask(ctx, s, req, Interior.PartitionPolicy)
+}
+
+func (s *peerService) HasBody(
+	ctx context.Context, req *quoratev1.HasBodyRequest,
+) (*quoratev1.HasBodyResponse, error) {
+	return ask(ctx, s, req, Interior.HasBody)
+}
+
+// PutBody takes a body in that another node sends.
+func (s *peerService) PutBody(
+	stream grpc.ClientStreamingServer[quoratev1.PutBodyRequest, quoratev1.PutBodyResponse],
+) error {
+	done, err := s.desk.transfers.take(identityOf(stream.Context()).String())
+	if err != nil {
+		return err
+	}
+	defer done()
+	ctx, cancel := context.WithTimeout(stream.Context(), transferTimeout)
+	defer cancel()
+	first, err := firstOf(ctx, stream.Recv)
+	if err != nil {
+		return err
+	}
+	if err := s.admit(ctx, first.GetClusterId(), first.GetFromNode()); err != nil {
+		return err
+	}
+	digest, err := digestOf(first.GetDigest())
+	if err != nil {
+		return err
+	}
+	chunks := pieces(ctx, first, stream.Recv)
+	if err := s.desk.backend.Interior().PutBody(ctx, digest, first.GetEpoch(), chunks); err != nil {
+		return quotaerr.As(err)
+	}
+	return stream.SendAndClose(&quoratev1.PutBodyResponse{})
+}
+
+// GetBody sends a body to another node.
+func (s *peerService) GetBody(
+	req *quoratev1.GetBodyRequest, stream grpc.ServerStreamingServer[quoratev1.GetBodyResponse],
+) error {
+	if err := s.admit(stream.Context(), req.GetClusterId(), req.GetFromNode()); err != nil {
+		return err
+	}
+	if _, err := digestOf(req.GetDigest()); err != nil {
+		return err
+	}
+	done, err := s.desk.transfers.take(identityOf(stream.Context()).String())
+	if err != nil {
+		return err
+	}
+	defer done()
+	ctx, cancel := context.WithTimeout(stream.Context(), transferTimeout)
+	defer cancel()
+	chunks, err := s.desk.backend.Interior().GetBody(ctx, req)
+	if err != nil {
+		return quotaerr.As(err)
+	}
+	return sendPieces(ctx, chunks, func(chunk []byte) error {
+		return stream.Send(&quoratev1.GetBodyResponse{Chunk: chunk})
+	})
+}
