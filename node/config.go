@@ -7,7 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-viper/mapstructure/v2"
 	"github.com/google/uuid"
@@ -18,6 +20,7 @@ import (
 	"github.com/knadh/koanf/v2"
 
 	"github.com/quorate/quorate/clock"
+	"github.com/quorate/quorate/control/state"
 	"github.com/quorate/quorate/fsm"
 )
 
@@ -29,37 +32,56 @@ type Config struct {
 	// ClusterID names the cluster, a UUID made once when the cluster is made. A node talks to no node
 	// and opens no directory of another cluster. Required.
 	ClusterID string `koanf:"cluster_id"`
-	// ID is this node's id, which must be among Nodes. Required.
+	// ID is this node's id, which no other node of the cluster has or had. Required.
 	ID string `koanf:"node_id"`
 	// DataDir holds everything that lasts. A directory belongs to one node for ever. Required.
 	DataDir string `koanf:"data_dir"`
-	// Nodes are all nodes of the cluster, this one included. Required; the same on every node.
-	Nodes []Peer `koanf:"nodes"`
-	// PolicyFile is the policy of the cluster's birth, revision 1. It is read only until then.
-	PolicyFile string `koanf:"policy_file"`
-	// Partition is the quota partition.
-	Partition PartitionConfig `koanf:"partition"`
-	Clock     ClockConfig     `koanf:"clock"`
-	Raft      RaftConfig      `koanf:"raft"`
-	Storage   StorageConfig   `koanf:"storage"`
-	HTTP      HTTPConfig      `koanf:"http"`
-	TLS       TLSConfig       `koanf:"tls"`
-	Log       LogConfig       `koanf:"log"`
+	// Zone is what fails together with this node: a rack, a data centre. Replicas are spread over zones.
+	Zone string `koanf:"zone"`
+	// GRPC, HTTP, Raft and Gossip are where this node listens, each host:port. Required.
+	GRPC   string `koanf:"grpc"`
+	HTTP   string `koanf:"http"`
+	Raft   string `koanf:"raft"`
+	Gossip string `koanf:"gossip"`
+	// Advertise is where the others reach it; what is left out is where it listens. With a port of 0 to listen
+	// on, it must be given.
+	Advertise Addresses `koanf:"advertise"`
+	// Join are Raft addresses of other nodes, host:port, of which a node with nothing asks its way in. Its own may
+	// be among them, so that all nodes can have the same list.
+	Join []string `koanf:"join"`
+	// GossipKeyFile holds the key of gossip, 32 bytes in base64, the same on all nodes. Required with TLS.
+	GossipKeyFile string          `koanf:"gossip_key_file"`
+	Placement     PlacementConfig `koanf:"placement"`
+	Partition     PartitionConfig `koanf:"partition"`
+	Clock         ClockConfig     `koanf:"clock"`
+	LogStore      LogStoreConfig  `koanf:"log_store"`
+	Storage       StorageConfig   `koanf:"storage"`
+	HTTPAnswers   HTTPConfig      `koanf:"http_answers"`
+	TLS           TLSConfig       `koanf:"tls"`
+	Log           LogConfig       `koanf:"log"`
 }
 
-// Peer is one node's id and where it listens, each host:port.
-type Peer struct {
-	ID     string `koanf:"id"`
+// Addresses are where a node is reached, each host:port.
+type Addresses struct {
 	GRPC   string `koanf:"grpc"`
 	HTTP   string `koanf:"http"`
 	Raft   string `koanf:"raft"`
 	Gossip string `koanf:"gossip"`
 }
 
-// PartitionConfig bounds the partition. The bounds decide answers, so they are part of the replicated
-// state from the birth on, and later changes here do nothing.
+// PlacementConfig says how replicas are placed. It counts on the node that leads the control group: write the
+// same on all.
+type PlacementConfig struct {
+	// Replicas is how many voters a partition has, as long as there are as many nodes. Default 3.
+	Replicas int `koanf:"replicas"`
+	// ReplaceAfter is how long a node must not have answered before its replicas are made anew elsewhere.
+	// Default 10m.
+	ReplaceAfter time.Duration `koanf:"replace_after"`
+}
+
+// PartitionConfig bounds the partitions. The bounds decide answers, so they are part of a partition's
+// replicated state from its birth on, and later changes here count for partitions that are made later.
 type PartitionConfig struct {
-	ID string `koanf:"id"`
 	// MaxKeys and MaxReplayRecords are fsm.Bounds. Default 5,000,000 and 8,000,000.
 	MaxKeys          int64 `koanf:"max_keys"`
 	MaxReplayRecords int64 `koanf:"max_replay_records"`
@@ -75,10 +97,10 @@ type ClockConfig struct {
 	TrustWall string `koanf:"trust_wall"`
 }
 
-// RaftConfig is the replication of the partition.
-type RaftConfig struct {
-	// Log is where entries are kept: wal (default) or boltdb.
-	Log string `koanf:"log"`
+// LogStoreConfig is how the partitions' logs are kept.
+type LogStoreConfig struct {
+	// Backend is where entries are kept: wal (default) or boltdb. The control group has boltdb always.
+	Backend string `koanf:"backend"`
 	// SnapshotLogMiB is how many MiB of log are written between two snapshots. Default 64.
 	SnapshotLogMiB int64 `koanf:"snapshot_log_mib"`
 }
@@ -120,6 +142,27 @@ type LogConfig struct {
 // defaultMinFreeMiB is room for a snapshot and the log between two of a partition of ordinary size.
 const defaultMinFreeMiB = 256
 
+const (
+	defaultReplicas     = 3
+	defaultReplaceAfter = 10 * time.Minute
+	// maxJoin bounds the addresses that are asked.
+	maxJoin = 64
+)
+
+// address is one of a node's addresses: where it listens, and where it is reached.
+type address struct {
+	name              string
+	listen, advertise *string
+}
+
+// addresses are all of a node's.
+func (c *Config) addresses() []address {
+	return []address{
+		{"grpc", &c.GRPC, &c.Advertise.GRPC}, {"http", &c.HTTP, &c.Advertise.HTTP},
+		{"raft", &c.Raft, &c.Advertise.Raft}, {"gossip", &c.Gossip, &c.Advertise.Gossip},
+	}
+}
+
 // SetDefaults fills in what is not set.
 func (c *Config) SetDefaults() {
 	def := func(s *string, v string) {
@@ -128,7 +171,6 @@ func (c *Config) SetDefaults() {
 		}
 	}
 	bounds := fsm.DefaultBounds()
-	def(&c.Partition.ID, "p0")
 	if c.Partition.MaxKeys == 0 {
 		c.Partition.MaxKeys = bounds.MaxKeys
 	}
@@ -139,9 +181,18 @@ func (c *Config) SetDefaults() {
 		c.Clock.MaxDriftPPM = clock.DefaultMaxDriftPPM
 	}
 	def(&c.Clock.TrustWall, string(clock.TrustNever))
-	def(&c.Raft.Log, "wal")
-	if c.Raft.SnapshotLogMiB == 0 {
-		c.Raft.SnapshotLogMiB = 64
+	def(&c.LogStore.Backend, "wal")
+	if c.LogStore.SnapshotLogMiB == 0 {
+		c.LogStore.SnapshotLogMiB = 64
+	}
+	for _, a := range c.addresses() {
+		def(a.advertise, *a.listen)
+	}
+	if c.Placement.Replicas == 0 {
+		c.Placement.Replicas = defaultReplicas
+	}
+	if c.Placement.ReplaceAfter == 0 {
+		c.Placement.ReplaceAfter = defaultReplaceAfter
 	}
 	if c.Storage.MinFreeMiB == nil {
 		least := int64(defaultMinFreeMiB)
@@ -164,12 +215,19 @@ func (c *Config) Validate() error {
 	if c.DataDir == "" {
 		bad("data_dir: name a directory that only this node uses")
 	}
-	if _, ok := c.self(); !ok {
-		bad("node_id: %q is not among nodes: add it there", c.ID)
+	if !idPattern.MatchString(c.ID) {
+		bad("node_id: %q: use letters, digits, '.', '_' and '-', at most 63", c.ID)
 	}
-	c.validateNodes(bad)
-	if !idPattern.MatchString(c.Partition.ID) {
-		bad("partition.id: %q: use letters, digits, '.', '_' and '-', at most 63", c.Partition.ID)
+	c.validateAddresses(bad)
+	if c.Placement.Replicas < 1 || c.Placement.Replicas > state.MaxReplicas {
+		bad("placement.replicas: %d: set it between 1 and %d; an even number helps nobody", c.Placement.Replicas,
+			state.MaxReplicas)
+	}
+	if c.Placement.ReplaceAfter < time.Second || c.Placement.ReplaceAfter > 366*24*time.Hour {
+		bad("placement.replace_after: %s: set it between 1s and 8784h", c.Placement.ReplaceAfter)
+	}
+	if len(c.Zone) > state.MaxZoneBytes {
+		bad("zone: it has %d bytes: use at most %d", len(c.Zone), state.MaxZoneBytes)
 	}
 	bounds := fsm.Bounds{MaxKeys: c.Partition.MaxKeys, MaxReplayRecords: c.Partition.MaxReplayRecords}
 	if err := bounds.Validate(); err != nil {
@@ -187,9 +245,9 @@ func (c *Config) Validate() error {
 		bad("%s: %q: write one of %s", field, v, strings.Join(of, ", "))
 	}
 	oneOf("clock.trust_wall", c.Clock.TrustWall, string(clock.TrustNever), string(clock.TrustBounded))
-	oneOf("raft.log", c.Raft.Log, "wal", "boltdb")
-	if c.Raft.SnapshotLogMiB < 1 || c.Raft.SnapshotLogMiB > 1<<20 {
-		bad("raft.snapshot_log_mib: %d: set it between 1 and 2^20", c.Raft.SnapshotLogMiB)
+	oneOf("log_store.backend", c.LogStore.Backend, "wal", "boltdb")
+	if c.LogStore.SnapshotLogMiB < 1 || c.LogStore.SnapshotLogMiB > 1<<20 {
+		bad("log_store.snapshot_log_mib: %d: set it between 1 and 2^20", c.LogStore.SnapshotLogMiB)
 	}
 	if m := c.Storage.MinFreeMiB; m == nil || *m < 0 || *m > 1<<30 {
 		bad("storage.min_free_mib: set it between 0 and 2^30; 0 switches the check off")
@@ -213,71 +271,47 @@ func (c *Config) validateTLS(bad func(format string, args ...any)) {
 			bad("%s: name %s, or leave out all of tls", f.field, f.what)
 		}
 	}
-	for i, n := range c.Nodes {
-		for _, a := range []struct{ name, addr string }{{"grpc", n.GRPC}, {"http", n.HTTP}, {"raft", n.Raft}} {
-			host, _, err := net.SplitHostPort(a.addr)
-			if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
-				bad("nodes[%d].%s: %s names no host that the other nodes reach", i, a.name, a.addr)
-			}
+	if c.GossipKeyFile == "" {
+		bad("gossip_key_file: name the file with the key of gossip, which `quorate cert gossip` makes, the same on all nodes")
+	}
+	for _, a := range c.addresses() {
+		host, _, err := net.SplitHostPort(*a.advertise)
+		if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
+			bad("advertise.%s: %s names no host that the other nodes reach: set it", a.name, *a.advertise)
 		}
 	}
 }
 
-func (c *Config) validateNodes(bad func(format string, args ...any)) {
-	ids, addrs := map[string]bool{}, map[string]string{}
-	for i, n := range c.Nodes {
-		if !idPattern.MatchString(n.ID) {
-			bad("nodes[%d].id: %q: use letters, digits, '.', '_' and '-', at most 63", i, n.ID)
+func (c *Config) validateAddresses(bad func(format string, args ...any)) {
+	fields := map[string]string{}
+	for _, a := range c.addresses() {
+		if _, _, err := net.SplitHostPort(*a.listen); err != nil {
+			bad("%s: %q is not host:port", a.name, *a.listen)
+			continue
 		}
-		if ids[n.ID] {
-			bad("nodes[%d].id: %q is listed twice", i, n.ID)
+		if other := fields[*a.listen]; other != "" {
+			bad("%s: %s is also %s", a.name, *a.listen, other)
 		}
-		ids[n.ID] = true
-		for _, a := range []struct{ name, addr string }{{"grpc", n.GRPC}, {"http", n.HTTP}, {"raft", n.Raft}} {
-			field := fmt.Sprintf("nodes[%d].%s", i, a.name)
-			if _, _, err := net.SplitHostPort(a.addr); err != nil {
-				bad("%s: %q is not host:port", field, a.addr)
-			} else if other := addrs[a.addr]; other != "" {
-				bad("%s: %s is also %s", field, a.addr, other)
-			}
-			addrs[a.addr] = field
+		fields[*a.listen] = a.name
+		if _, port, err := net.SplitHostPort(*a.advertise); err != nil || port == "0" {
+			bad("advertise.%s: %q is not host:port with a port that others can dial", a.name, *a.advertise)
+		}
+	}
+	if len(c.Join) > maxJoin {
+		bad("join: %d addresses: name at most %d nodes", len(c.Join), maxJoin)
+	}
+	for i, a := range c.Join {
+		if _, _, err := net.SplitHostPort(a); err != nil {
+			bad("join[%d]: %q is not host:port: write the raft address of a node", i, a)
 		}
 	}
 }
 
-// self is this node among Nodes.
-func (c *Config) self() (Peer, bool) {
-	for _, n := range c.Nodes {
-		if n.ID == c.ID && n.ID != "" {
-			return n, true
-		}
-	}
-	return Peer{}, false
-}
-
-// peer is the node with an id.
-func (c *Config) peer(id string) (Peer, bool) {
-	for _, p := range c.Nodes {
-		if p.ID == id {
-			return p, true
-		}
-	}
-	return Peer{}, false
-}
-
-// ids are those of all nodes, in the order in which they are written.
-func (c *Config) ids() (out []string) {
-	for _, p := range c.Nodes {
-		out = append(out, p.ID)
-	}
-	return out
-}
-
-// others are all nodes but this one.
-func (c *Config) others() (out []Peer) {
-	for _, p := range c.Nodes {
-		if p.ID != c.ID {
-			out = append(out, p)
+// seeds are the addresses of Join but the own.
+func (c *Config) seeds() (out []string) {
+	for _, a := range c.Join {
+		if a != c.Advertise.Raft && a != c.Raft && !slices.Contains(out, a) {
+			out = append(out, a)
 		}
 	}
 	return out
@@ -296,7 +330,7 @@ func (c *Config) YAML() ([]byte, error) {
 const envPrefix = "QUORATE_"
 
 // LoadConfig reads a configuration file and the environment. Unknown keys of the file are errors. A relative
-// data_dir, policy_file or file of tls is taken from the file's folder.
+// data_dir, gossip_key_file or file of tls is taken from the file's folder.
 func LoadConfig(path string, environ []string) (*Config, error) {
 	src, err := os.ReadFile(path)
 	if err != nil {
@@ -329,12 +363,14 @@ func LoadConfig(path string, environ []string) (*Config, error) {
 	c := &Config{}
 	err = k.UnmarshalWithConf("", c, koanf.UnmarshalConf{DecoderConfig: &mapstructure.DecoderConfig{
 		Result: c, TagName: "koanf", ErrorUnused: true, WeaklyTypedInput: true,
+		DecodeHook: mapstructure.ComposeDecodeHookFunc(
+			mapstructure.StringToTimeDurationHookFunc(), mapstructure.StringToSliceHookFunc(",")),
 	}})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	c.SetDefaults()
-	for _, p := range []*string{&c.DataDir, &c.PolicyFile, &c.TLS.CA, &c.TLS.Cert, &c.TLS.Key} {
+	for _, p := range []*string{&c.DataDir, &c.GossipKeyFile, &c.TLS.CA, &c.TLS.Cert, &c.TLS.Key} {
 		if *p != "" && !filepath.IsAbs(*p) {
 			*p = filepath.Join(filepath.Dir(path), *p)
 		}

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -13,10 +14,11 @@ const goodConfig = `
 cluster_id: 6f1c1a52-7a8e-4f0e-9a53-0d4d8f2f8f11
 node_id: n1
 data_dir: data
-policy_file: policy.yaml
-nodes:
-  - {id: n0, grpc: 127.0.0.1:1, http: 127.0.0.1:2, raft: 127.0.0.1:3, gossip: 127.0.0.1:4}
-  - {id: n1, grpc: 127.0.0.1:5, http: 127.0.0.1:6, raft: 127.0.0.1:7, gossip: 127.0.0.1:8}
+grpc: 127.0.0.1:5
+http: 127.0.0.1:6
+raft: 127.0.0.1:7
+gossip: 127.0.0.1:8
+join: [127.0.0.1:3, 127.0.0.1:7]
 `
 
 func writeConfig(t *testing.T, text string) string {
@@ -45,12 +47,15 @@ func TestLoadConfig(t *testing.T) {
 	if want := filepath.Join(filepath.Dir(path), "data"); c.DataDir != want {
 		t.Errorf("data_dir %q, want %q", c.DataDir, want)
 	}
-	if c.Partition.ID != "p0" || c.Partition.MaxKeys != 5_000_000 || c.Raft.Log != "wal" ||
-		c.Clock.TrustWall != "never" || *c.Storage.MinFreeMiB != 256 {
+	if c.Partition.MaxKeys != 5_000_000 || c.LogStore.Backend != "wal" || c.Placement.Replicas != 3 ||
+		c.Placement.ReplaceAfter != 10*time.Minute || c.Clock.TrustWall != "never" || *c.Storage.MinFreeMiB != 256 {
 		t.Errorf("defaults: %+v", c)
 	}
-	if self, ok := c.self(); !ok || self.Raft != "127.0.0.1:7" {
-		t.Errorf("this node is %+v", self)
+	if want := (Addresses{"127.0.0.1:5", "127.0.0.1:6", "127.0.0.1:7", "127.0.0.1:8"}); c.Advertise != want {
+		t.Errorf("it is reached at %+v, want where it listens", c.Advertise)
+	}
+	if diff := cmp.Diff([]string{"127.0.0.1:3"}, c.seeds()); diff != "" {
+		t.Errorf("it asks: %s", diff)
 	}
 }
 
@@ -99,17 +104,20 @@ func TestConfigMistakes(t *testing.T) {
 		{"unknown nested key", goodConfig + "clock: {drift: 1}\n", nil, []string{"drift"}},
 		{"not YAML", "a: [", nil, []string{"node.yaml"}},
 		{"empty", "", nil, []string{"cluster_id", "data_dir", "node_id"}},
-		{"foreign node", strings.Replace(goodConfig, "node_id: n1", "node_id: n7", 1), nil, []string{"n7", "not among nodes"}},
+		{"no node id", strings.Replace(goodConfig, "node_id: n1", "node_id: a/b", 1), nil, []string{"node_id", "a/b"}},
 		{"bad values", goodConfig + `
 clock: {max_drift_ppm: -1, trust_wall: always}
-raft: {log: etcd, snapshot_log_mib: -3}
-partition: {id: "a/b", max_keys: -5}
+log_store: {backend: etcd, snapshot_log_mib: -3}
+partition: {max_keys: -5}
+placement: {replicas: 12, replace_after: 1ms}
 log: {level: loud, format: xml}
 storage: {min_free_mib: -1}
-`, nil, []string{"storage.min_free_mib", "max_drift_ppm", "trust_wall", "raft.log", "snapshot_log_mib", "partition.id", "max_keys", "log.level", "log.format"}},
-		{"addresses", strings.ReplaceAll(goodConfig, "127.0.0.1:5", "127.0.0.1:1"), nil, []string{"nodes[1].grpc", "nodes[0].grpc"}},
-		{"no port", strings.ReplaceAll(goodConfig, "127.0.0.1:7", "localhost"), nil, []string{"nodes[1].raft", "host:port"}},
-		{"twice", strings.ReplaceAll(goodConfig, "id: n0,", "id: n1,"), nil, []string{"listed twice"}},
+`, nil, []string{"storage.min_free_mib", "max_drift_ppm", "trust_wall", "log_store.backend", "snapshot_log_mib", "max_keys", "placement.replicas", "replace_after", "log.level", "log.format"}},
+		{"addresses", strings.ReplaceAll(goodConfig, "127.0.0.1:5", "127.0.0.1:6"), nil, []string{"127.0.0.1:6 is also grpc"}},
+		{"no port", strings.Replace(goodConfig, "raft: 127.0.0.1:7", "raft: localhost", 1), nil, []string{"raft:", "host:port"}},
+		{"a port of 0", strings.Replace(goodConfig, "127.0.0.1:8", "127.0.0.1:0", 1), nil, []string{"advertise.gossip"}},
+		{"not to join", goodConfig + "advertise: {raft: here}\n", nil, []string{"advertise.raft"}},
+		{"no address to join", strings.Replace(goodConfig, "127.0.0.1:3", "here", 1), nil, []string{"join[0]"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := LoadConfig(writeConfig(t, tc.text), tc.env)

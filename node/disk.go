@@ -42,7 +42,7 @@ func (n *Node) lookAtDisk() {
 		n.logger.Warn("the disk's room has crossed its bound", "low", low, "free_mib", free>>20,
 			"min_free_mib", least>>20, "data_dir", n.cfg.DataDir)
 	}
-	if p := n.partition.Load(); p != nil {
+	for _, p := range n.hosted.partitions() {
 		p.SetDiskLow(n.diskLow.Load())
 	}
 }

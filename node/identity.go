@@ -2,35 +2,15 @@ package node
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
-	"net"
+	"os"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorate/quorate/internal/identity"
-	"github.com/quorate/quorate/partition/group"
 )
-
-// secure authenticates the connections between nodes: the other end must be a configured one, whoever
-// else has a node's certificate.
-type secure struct {
-	*identity.Source
-	cfg *Config
-}
-
-var _ group.Secure = (*secure)(nil)
-
-// Accept authenticates an accepted connection.
-func (s *secure) Accept(ctx context.Context, raw net.Conn) (net.Conn, string, error) {
-	conn, node, err := s.Source.Accept(ctx, raw)
-	if err != nil {
-		return nil, "", err
-	}
-	if _, ok := s.cfg.peer(node); !ok {
-		return nil, "", fmt.Errorf("node %.63q has a certificate and is not configured here: add it to nodes", node)
-	}
-	return conn, node, nil
-}
 
 // openIdentity reads this node's certificate, if TLS is configured. A certificate that the other nodes would
 // refuse ends the start.
@@ -62,4 +42,21 @@ func (n *Node) measureIdentity() {
 	n.server.Registry().MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "quorate_certificate_end_timestamp_seconds", Help: "When this node's certificate ends, in Unix time.",
 	}, func() float64 { return float64(n.identity.NotAfter().Unix()) }))
+}
+
+// gossipKeyBytes is what a key of gossip has: AES-256.
+const gossipKeyBytes = 32
+
+// readGossipKey reads the key of gossip: base64 in a file of its own.
+func readGossipKey(file string) ([]byte, error) {
+	src, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	key, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(src)))
+	if err != nil || len(key) != gossipKeyBytes {
+		return nil, fmt.Errorf("%s does not hold %d bytes in base64: make one with `quorate cert gossip`, once for all nodes",
+			file, gossipKeyBytes)
+	}
+	return key, nil
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"encoding/base64"
 	"log/slog"
 	"net/http"
 	"path/filepath"
@@ -31,7 +32,7 @@ func mustCertificate(t *testing.T, dir, cluster, node string) TLSConfig {
 // Shows that the files of tls are taken from the configuration's folder, that they go together, and that with
 // them every address must be one that others can reach.
 func TestTLSConfig(t *testing.T) {
-	path := writeConfig(t, goodConfig+"tls: {ca: ca.pem, cert: sub/n1.pem, key: /k.pem}\n")
+	path := writeConfig(t, goodConfig+"gossip_key_file: k\ntls: {ca: ca.pem, cert: sub/n1.pem, key: /k.pem}\n")
 	c, err := LoadConfig(path, []string{"QUORATE_TLS_CA=/not/mine", "QUORATE_TLS__CERT=env.pem"})
 	if err != nil {
 		t.Fatal(err)
@@ -52,11 +53,25 @@ func TestTLSConfig(t *testing.T) {
 			}
 		}
 	}
-	anywhere := strings.Replace(goodConfig, "grpc: 127.0.0.1:1,", `grpc: "0.0.0.0:1",`, 1)
+	anywhere := strings.Replace(goodConfig, "grpc: 127.0.0.1:5", `grpc: "0.0.0.0:5"`, 1)
 	_, err = LoadConfig(writeConfig(t, anywhere+"tls: {ca: a, cert: b, key: c}\n"), nil)
-	if err == nil || !strings.Contains(err.Error(), "nodes[0].grpc: 0.0.0.0:1 names no host") {
-		t.Errorf("every interface: %v", err)
+	for _, want := range []string{"advertise.grpc: 0.0.0.0:5 names no host", "gossip_key_file: name the file"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("every interface: %v, want %q", err, want)
+		}
 	}
+	reached := anywhere + "tls: {ca: a, cert: b, key: c}\ngossip_key_file: k\nadvertise: {grpc: 10.0.0.1:5}\n"
+	if _, err = LoadConfig(writeConfig(t, reached), nil); err != nil {
+		t.Errorf("with an address to reach: %v", err)
+	}
+}
+
+// mustGossipKey makes a key of gossip.
+func mustGossipKey(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "gossip.key")
+	mustWriteFile(t, file, []byte(base64.StdEncoding.EncodeToString(make([]byte, gossipKeyBytes))+"\n"))
+	return file
 }
 
 // Shows that a node does not start with a certificate that the others would refuse, says why in a line, and has
@@ -69,11 +84,11 @@ func TestStartRefusesCertificates(t *testing.T) {
 		{"", "n7", "is that of node/n7, not of node/n0"},
 		{foreign, "n0", "is of cluster " + foreign},
 	} {
-		cfg := mustAlone(t)
+		cfg := mustConfigs(t, 1)[0]
 		if c.cluster == "" {
 			c.cluster = cfg.ClusterID
 		}
-		cfg.TLS = mustCertificate(t, t.TempDir(), c.cluster, c.node)
+		cfg.TLS, cfg.GossipKeyFile = mustCertificate(t, t.TempDir(), c.cluster, c.node), mustGossipKey(t)
 		_, err := Start(t.Context(), cfg, "test", slog.New(slog.DiscardHandler), func(error) {})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v", c, err)
@@ -82,8 +97,8 @@ func TestStartRefusesCertificates(t *testing.T) {
 			t.Errorf("%+v: the data directory was made", c)
 		}
 	}
-	cfg := mustAlone(t)
-	cfg.Nodes[0].Raft = "0.0.0.0:1"
+	cfg := mustConfigs(t, 1)[0]
+	cfg.Raft = "0.0.0.0:1"
 	if _, err := Start(t.Context(), cfg, "test", slog.New(slog.DiscardHandler), func(error) {}); err == nil ||
 		!strings.Contains(err.Error(), "without TLS only loopback is served") {
 		t.Errorf("in plaintext everywhere: %v", err)
@@ -92,9 +107,10 @@ func TestStartRefusesCertificates(t *testing.T) {
 
 // Shows that a node with TLS starts, is ready, tells when its certificate ends, and stops.
 func TestAloneWithTLS(t *testing.T) {
-	cfg := mustAlone(t)
-	cfg.TLS = mustCertificate(t, t.TempDir(), cfg.ClusterID, "n0")
-	n, end := mustRun(t, cfg)
+	cfg := mustConfigs(t, 1)[0]
+	cfg.TLS, cfg.GossipKeyFile = mustCertificate(t, t.TempDir(), cfg.ClusterID, "n0"), mustGossipKey(t)
+	n := mustRun(t, cfg)
+	mustInit(t, []*running{n}, 1)
 	untilReady(t, n)
 	families, err := n.server.Registry().Gather()
 	if err != nil {
@@ -106,7 +122,7 @@ func TestAloneWithTLS(t *testing.T) {
 			ends = f.GetMetric()[0].GetGauge().GetValue()
 		}
 	}
-	for _, addr := range []string{cfg.Nodes[0].GRPC, cfg.Nodes[0].HTTP} {
+	for _, addr := range []string{cfg.GRPC, cfg.HTTP} {
 		resp, err := http.Get("http://" + addr + "/livez")
 		if err != nil {
 			continue // gRPC's ends the connection
@@ -118,7 +134,16 @@ func TestAloneWithTLS(t *testing.T) {
 	if left := time.Until(time.Unix(int64(ends), 0)); left < 50*time.Minute || left > time.Hour {
 		t.Errorf("the certificate ends in %s", left)
 	}
-	if err := end(); err != nil {
-		t.Error(err)
+	mustEnd(t, n)
+}
+
+// Shows that a file without a good key of gossip is refused, and what to do.
+func TestGossipKey(t *testing.T) {
+	for _, text := range []string{"", "c2hvcnQ=", "not base64!"} {
+		file := filepath.Join(t.TempDir(), "gossip.key")
+		mustWriteFile(t, file, []byte(text))
+		if _, err := readGossipKey(file); err == nil || !strings.Contains(err.Error(), "quorate cert gossip") {
+			t.Errorf("%q: %v", text, err)
+		}
 	}
 }

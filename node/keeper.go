@@ -2,23 +2,20 @@ package node
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/quorate/quorate/partition/group"
 )
 
-const (
-	// keeperInterval is between two looks at the members.
-	keeperInterval = 500 * time.Millisecond
-	// caughtUpEntries is how far behind the leader's last entry a learner may be to get its vote: an entry is
-	// a batch, and there are always some on their way.
-	caughtUpEntries = 2
-)
+// keeperInterval is between two looks at the members of a group that this node leads.
+const keeperInterval = 200 * time.Millisecond
 
-// keepMembers adds this cluster's nodes to the group while this node leads it: a configured node that says
-// it waits becomes a learner, and a learner that has caught up gets its vote. It never removes anything:
-// only an operator can know that a replica is lost.
+// keepMembers makes the members of each group that this node leads those that the cluster's state asks for, one
+// change at a time, until ctx ends.
 func (n *Node) keepMembers(ctx context.Context) {
+	var steps sync.WaitGroup
+	defer steps.Wait()
 	tick := time.NewTicker(keeperInterval)
 	defer tick.Stop()
 	for {
@@ -27,81 +24,74 @@ func (n *Node) keepMembers(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		g := n.group.Load()
-		if l := g.Leadership(); l.Ready {
-			n.keepStep(ctx, g, l.Term)
+		for _, r := range n.hosted.all() {
+			if r.leads() && r.keeping.CompareAndSwap(false, true) {
+				steps.Go(func() {
+					defer r.keeping.Store(false)
+					r.keep(ctx)
+				})
+			}
 		}
 	}
 }
 
-// keepStep makes one change at most. What a node said is some seconds old, and it may have been replaced
-// since: so it is asked again before its word counts.
-func (n *Node) keepStep(ctx context.Context, g *group.RaftGroup, term uint64) {
-	step := n.nextStep(g.Members(), g.Acknowledged, group.Position{Term: term, Index: g.Status().LastIndex})
-	who := step.member()
-	if who == nil {
+// keep makes one change at most.
+func (r *replica) keep(ctx context.Context) {
+	n, g := r.node, r.group.Load()
+	if g == nil || n.control() == nil {
 		return
 	}
-	peer, _ := n.cfg.peer(who.ID)
-	a, err := n.ask(ctx, peer, question{Kind: askWho})
-	if err != nil || a.Instance != who.Instance || step.add != nil && !a.waits() {
-		n.neighbours.forget(who.ID)
+	s := n.control().State()
+	if r.id != controlID && !n.lease.covers(n.source.Read(), s.Version) {
+		return // what this node knows of the cluster may be old
+	}
+	step := r.membership(g).step(s, r.id, n.placementNodes(s), n.cfg.Placement.ReplaceAfter)
+	if step.kind == 0 {
 		return
 	}
-	switch {
-	case step.add != nil:
-		n.kept("add a node that waits as a learner", *step.add, g.AddLearner(*step.add))
-	case step.promote != nil:
-		n.kept("give a learner that has caught up its vote", *step.promote, g.Promote(step.promote.ID))
-	}
-}
-
-func (n *Node) kept(what string, m group.Member, err error) {
-	if err != nil {
-		n.logger.Warn("failed to "+what, "member", m.ID, "instance", short(m.Instance), "error", err)
+	if err := r.carryOut(ctx, g, step); err != nil {
+		n.logger.Warn("a change of members failed", "group", r.id, "step", step.kind.String(), "member", step.member.ID,
+			"instance", short(step.member.Instance), "error", err)
 		return
 	}
-	n.logger.Info(what, "member", m.ID, "instance", short(m.Instance))
+	n.logger.Info("members changed", "group", r.id, "step", step.kind.String(), "member", step.member.ID,
+		"instance", short(step.member.Instance))
 }
 
-// memberStep is one change of the members; both nil for none.
-type memberStep struct {
-	add, promote *group.Member
+// membership is a group as its leader has it.
+func (r *replica) membership(g *group.RaftGroup) *membership {
+	self := r.node.cfg.ID
+	return &membership{
+		self: self, members: g.Members(), acked: g.Acknowledged,
+		last: group.Position{Term: g.Leadership().Term, Index: g.Status().LastIndex},
+		up:   func(m group.Member) bool { return m.ID == self || time.Since(g.Heard(m)) < recently },
+	}
 }
 
-// member is who is added or promoted; nil when nobody is.
-func (s memberStep) member() *group.Member {
-	if s.add != nil {
-		return s.add
-	}
-	return s.promote
-}
+// recently is how long ago a follower must have answered its leader at most to count as up. A leader asks several
+// times a second.
+const recently = 2 * time.Second
 
-// nextStep is the change that is due, given the members, how far each has acknowledged, and where this
-// leader's log ends.
-func (n *Node) nextStep(
-	members []group.Member, acknowledged func(group.Member) group.Position, last group.Position,
-) memberStep {
-	now := time.Now()
-	there := map[string]bool{}
-	for _, m := range members {
-		there[m.ID] = true
-		if !m.Learner {
-			continue
+func (r *replica) carryOut(ctx context.Context, g *group.RaftGroup, step memberStep) error {
+	m := step.member
+	switch step.kind {
+	case stepAdd:
+		return g.AddLearner(m)
+	case stepPromote:
+		// What it acknowledged was some time ago, and its node may have another directory since.
+		a, err := r.node.askNode(ctx, m.ID, question{Kind: askWho})
+		if err != nil || a.Self.Instance != m.Instance || a.Groups[r.id] == nil || a.Groups[r.id].Stopped != "" {
+			return err
 		}
-		a := n.neighbours.of(m.ID, now)
-		if a == nil || a.Instance != m.Instance || a.Replica == nil || a.Replica.Stopped != "" {
-			continue // it is not there to vote
-		}
-		// Only an acknowledgement of this term says that its log is a part of this leader's.
-		if p := acknowledged(m); p.Term == last.Term && p.Index+caughtUpEntries >= last.Index {
-			return memberStep{promote: &m}
-		}
+		return g.Promote(m.ID)
+	case stepDemote:
+		return g.Demote(m.ID)
+	case stepRemove:
+		return g.Remove(m.ID)
+	case stepTransfer:
+		return g.Transfer(m.ID)
+	case stepReaddress:
+		return g.Readdress(m.ID, m.Addr)
 	}
-	for _, p := range n.cfg.others() {
-		if a := n.neighbours.of(p.ID, now); a != nil && !there[p.ID] && a.waits() {
-			return memberStep{add: &group.Member{ID: p.ID, Instance: a.Instance, Addr: p.Raft}}
-		}
-	}
-	return memberStep{}
+	return nil
 }

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	memoryFile = "peers.json"
+	memoryFolder = "peers"
 	// memoryVersion is that of the file's format.
 	memoryVersion = 1
 	// memoryInterval is how often the file is written at most, and how often it is looked who leads.
@@ -29,17 +29,18 @@ const (
 	maxRemembered = 1024
 )
 
-// memory is what this node saw other replicas have on their disks, kept in its data directory so that it
-// outlives this process. By it an older copy of another node's directory is found out.
+// memory is what this node saw the other replicas of a group have on their disks, kept in its data directory so
+// that it outlives this process. By it an older copy of another node's directory is found out.
 type memory struct {
-	dir string
+	path    string
+	groupID string
 
 	mu      sync.Mutex // guards the fields below
 	had     map[string]group.Position
 	changed bool
 }
 
-// memoryRecord is the format of peers.json.
+// memoryRecord is the format of the file.
 type memoryRecord struct {
 	Version int                       `json:"version"`
 	Group   string                    `json:"group"`
@@ -63,8 +64,8 @@ func (r memoryRecord) encode() ([]byte, error) {
 
 // loadMemory reads what an earlier process wrote; nothing when none did.
 func loadMemory(dir, groupID string) (*memory, error) {
-	m := &memory{dir: dir, had: map[string]group.Position{}}
-	path := filepath.Join(dir, memoryFile)
+	path := filepath.Join(dir, memoryFolder, groupID+".json")
+	m := &memory{path: path, groupID: groupID, had: map[string]group.Position{}}
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return m, nil
@@ -77,7 +78,7 @@ func loadMemory(dir, groupID string) (*memory, error) {
 		data, err = os.ReadFile(path)
 	}
 	if err == nil {
-		err = m.decode(data, groupID)
+		err = m.decode(data)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s cannot be read (%w): it says how far other nodes' data went; the disk may be damaged. "+
@@ -86,7 +87,7 @@ func loadMemory(dir, groupID string) (*memory, error) {
 	return m, nil
 }
 
-func (m *memory) decode(data []byte, groupID string) error {
+func (m *memory) decode(data []byte) error {
 	var r memoryRecord
 	if err := decodeVersion(data, memoryVersion, &r); err != nil {
 		return err
@@ -98,8 +99,8 @@ func (m *memory) decode(data []byte, groupID string) error {
 	if !bytes.Equal(data, want) {
 		return errors.New("it is damaged: its checksum is wrong")
 	}
-	if r.Group != groupID {
-		return fmt.Errorf("it is about partition %s, not %s", r.Group, groupID)
+	if r.Group != m.groupID {
+		return fmt.Errorf("it is about group %s, not %s", r.Group, m.groupID)
 	}
 	for id, p := range r.Had {
 		m.had[id] = group.Position(p)
@@ -146,9 +147,9 @@ func (m *memory) keepOnly(members []group.Member) {
 }
 
 // save writes the file, whole or not at all, if something has changed.
-func (m *memory) save(groupID string) (err error) {
+func (m *memory) save() (err error) {
 	m.mu.Lock()
-	r := memoryRecord{Version: memoryVersion, Group: groupID, Had: map[string]positionAnswer{}}
+	r := memoryRecord{Version: memoryVersion, Group: m.groupID, Had: map[string]positionAnswer{}}
 	for key, p := range m.had {
 		r.Had[key] = positionAnswer(p)
 	}
@@ -169,43 +170,49 @@ func (m *memory) save(groupID string) (err error) {
 	if err != nil {
 		return err
 	}
-	return storage.ReplaceFile(filepath.Join(m.dir, memoryFile), data)
+	if err := os.MkdirAll(filepath.Dir(m.path), 0o750); err != nil {
+		return err
+	}
+	return storage.ReplaceFile(m.path, data)
 }
 
-// remember keeps the memory until ctx ends. What followers acknowledge is known exactly. A leader has every
-// entry of its term that this node has: it writes an entry to its own disk before it sends it.
+// remember keeps the memories of all replicas until ctx ends. What followers acknowledge is known exactly. A
+// leader has every entry of its term that this node has: it writes an entry to its own disk before it sends it.
 func (n *Node) remember(ctx context.Context) {
 	tick := time.NewTicker(memoryInterval)
 	defer tick.Stop()
-	for {
+	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-			n.rememberNow()
-			return
 		case <-tick.C:
-			n.rememberNow()
+		}
+		for _, r := range n.hosted.all() {
+			r.remember()
 		}
 	}
 }
 
-func (n *Node) rememberNow() {
-	g := n.group.Load()
+func (r *replica) remember() {
+	g := r.group.Load()
+	if g == nil {
+		return
+	}
 	members := g.Members()
 	for _, m := range members {
-		if m.ID != n.cfg.ID {
-			n.memory.note(m, g.Acknowledged(m))
+		if m.ID != r.node.cfg.ID {
+			r.memory.note(m, g.Acknowledged(m))
 		}
 	}
 	term := g.Status().Term
 	last, err := g.Last()
 	leader, ok := g.Leader()
-	if err == nil && ok && leader.ID != n.cfg.ID && last.Term == term && g.Status().Term == term {
-		n.memory.note(leader, last)
+	if err == nil && ok && leader.ID != r.node.cfg.ID && last.Term == term && g.Status().Term == term {
+		r.memory.note(leader, last)
 	}
 	if len(members) > 0 {
-		n.memory.keepOnly(members)
+		r.memory.keepOnly(members)
 	}
-	if err := n.memory.save(n.cfg.Partition.ID); err != nil {
-		n.logger.Warn("what is known of other nodes' data could not be written", "error", err)
+	if err := r.memory.save(); err != nil {
+		r.node.logger.Warn("what is known of other nodes' data could not be written", "group", r.id, "error", err)
 	}
 }

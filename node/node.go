@@ -2,34 +2,34 @@ package node
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/oklog/run"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/quorate/quorate/clock"
-	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/internal/identity"
-	"github.com/quorate/quorate/partition"
+	"github.com/quorate/quorate/node/admin"
+	"github.com/quorate/quorate/node/gossip"
 	"github.com/quorate/quorate/partition/group"
 	"github.com/quorate/quorate/partition/storage"
-	"github.com/quorate/quorate/policy"
+	"github.com/quorate/quorate/router"
 	"github.com/quorate/quorate/rpc"
 )
 
 // drainTimeout bounds how long a stopping node lets what it serves end.
 const drainTimeout = 5 * time.Second
 
-// Node is one node: its replica, its doors, and what watches over them.
+// Node is one node: its replicas, its doors, and what watches over them.
 type Node struct {
 	cfg      *Config
 	logger   *slog.Logger
@@ -37,23 +37,40 @@ type Node struct {
 	version  string
 	fatal    func(error)
 	source   clock.Source
+	started  time.Time
 	claim    *storage.Claimed
-	memory   *memory
 	identity *identity.Source // nil: plaintext
 	listener *group.Listener
+	gossip   *gossip.Gossip
 	server   *rpc.Server
+	admin    rpc.Admin
 	doors    []net.Listener
 	wall     *clock.WallWatch
-	reports  chan partition.Ahead
+	reports  chan paceReport
 
-	neighbours neighbours
-	has        atomic.Bool // the group's stores are in the data directory
-	empty      atomic.Bool // they are, and nothing was ever stored in them
-	diskLow    atomic.Bool
-	waiting    atomic.Pointer[string] // what for, before there is a replica
-	group      atomic.Pointer[group.RaftGroup]
-	partition  atomic.Pointer[partition.Partition] // after group
+	life           context.Context // ends when the node stops
+	end            context.CancelFunc
+	hosted         hosted
+	openingControl sync.Mutex
+	joined         chan struct{} // closed when the control group's replica is open
+	blank          atomic.Bool   // the control group's stores are empty
+	forming        atomic.Bool   // this node is about to make the cluster
+	announced      announced
+	neighbours     neighbours
+	lease          lease
+	installed      chan struct{} // holds a signal when the cluster is to be told of an installed policy
+	routes         router.Table
+	view           atomic.Pointer[view]
+	fetching       sync.Mutex // one body at a time
+	pushes         sync.WaitGroup
+	snapshotSlots  chan struct{}
+	balanced       time.Time // when leadership was last moved for balance; of plan's goroutine only
+	diskLow        atomic.Bool
+	waiting        atomic.Pointer[string] // what for, before it has its part in a cluster
 }
+
+// maxSnapshots bounds the snapshots that are written at one time.
+const maxSnapshots = 2
 
 // Start claims the node's data directory and opens its ports; Run lets it take part. fatal is called with
 // why the process must end at once: a write or sync has failed, the disk hangs, or the log is beyond this
@@ -65,8 +82,13 @@ func Start(ctx context.Context, cfg *Config, version string, logger *slog.Logger
 	held := newHoldback(logger.Handler())
 	n := &Node{
 		cfg: cfg, logger: slog.New(held).With("node", cfg.ID), held: held, version: version, fatal: fatal,
-		reports: make(chan partition.Ahead, 1),
+		started: time.Now(), reports: make(chan paceReport, 1), joined: make(chan struct{}),
+		installed: make(chan struct{}, 1), snapshotSlots: make(chan struct{}, maxSnapshots),
+		hosted: hosted{replicas: map[string]*replica{}}, announced: announced{nodes: map[string]announcement{}},
 	}
+	n.life, n.end = context.WithCancel(context.WithoutCancel(ctx))
+	n.view.Store(&view{changed: make(chan struct{})})
+	n.admin = admin.New((*cluster)(n), n.logger)
 	n.wait("starting")
 	if err := n.open(ctx); err != nil {
 		return nil, errors.Join(err, n.close())
@@ -85,23 +107,25 @@ func (n *Node) open(ctx context.Context) (err error) {
 	if err := n.claimDir(); err != nil {
 		return err
 	}
-	self, _ := n.cfg.self()
-	if n.listener, err = n.listenRaft(ctx, self.Raft); err != nil {
+	if n.listener, err = n.listenRaft(ctx, n.cfg.Raft); err != nil {
 		return err
 	}
-	grpc, err := rpc.Listen(ctx, self.GRPC, n.identity != nil)
+	if err := n.openGossip(ctx); err != nil {
+		return err
+	}
+	grpc, err := rpc.Listen(ctx, n.cfg.GRPC, n.identity != nil)
 	if err != nil {
 		return err
 	}
 	n.doors = append(n.doors, grpc)
-	http, err := rpc.Listen(ctx, self.HTTP, n.identity != nil)
+	http, err := rpc.Listen(ctx, n.cfg.HTTP, n.identity != nil)
 	if err != nil {
 		return err
 	}
 	n.doors = append(n.doors, http)
 	n.server, err = rpc.New(rpc.Config{
 		Node: n.cfg.ID, ClusterID: n.cfg.ClusterID, Version: n.version, Backend: (*backend)(n),
-		GRPC: grpc, HTTP: http, TLS: n.identity, Logger: n.logger, Ready: n.ready, LegacyHeaders: n.cfg.HTTP.LegacyHeaders,
+		GRPC: grpc, HTTP: http, TLS: n.identity, Logger: n.logger, Ready: n.ready, LegacyHeaders: n.cfg.HTTPAnswers.LegacyHeaders,
 	})
 	if err != nil {
 		return err
@@ -118,56 +142,70 @@ func (n *Node) claimDir() (err error) {
 	if n.claim, err = storage.Claim(n.cfg.DataDir, owner); err != nil {
 		return err
 	}
-	n.has.Store(n.claim.Has(n.cfg.Partition.ID))
-	n.memory, err = loadMemory(n.cfg.DataDir, n.cfg.Partition.ID)
+	// What is remembered of the others' replicas counts before the own are open.
+	for _, id := range n.claim.Groups() {
+		if _, err := n.have(id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// listenRaft opens the node's Raft socket. Without TLS it must be loopback, like the other doors.
+func (n *Node) listenRaft(ctx context.Context, addr string) (*group.Listener, error) {
+	config := group.ListenerConfig{
+		Cluster: n.cfg.ClusterID, Node: n.cfg.ID, Answer: n.answer, Locate: n.locate, Logger: n.logger,
+	}
+	if n.identity != nil {
+		config.Secure = n.identity
+		return group.Listen(addr, config)
+	}
+	addr, err := rpc.LoopbackAddr(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	return group.Listen(addr, config)
+}
+
+// openGossip begins to gossip: by it nodes find each other's addresses.
+func (n *Node) openGossip(ctx context.Context) (err error) {
+	bind := n.cfg.Gossip
+	if n.identity == nil {
+		if bind, err = rpc.LoopbackAddr(ctx, bind); err != nil {
+			return err
+		}
+	}
+	var key []byte
+	if n.cfg.GossipKeyFile != "" {
+		if key, err = readGossipKey(n.cfg.GossipKeyFile); err != nil {
+			return fmt.Errorf("gossip_key_file: %w", err)
+		}
+	}
+	self := n.self()
+	n.gossip, err = gossip.Open(gossip.Config{
+		Cluster: n.cfg.ClusterID, Node: n.cfg.ID, Bind: bind, Advertise: n.cfg.Advertise.Gossip, Key: key,
+		Seeds: n.gossipSeeds, Self: gossip.Meta(self), Logger: n.logger,
+	})
 	return err
 }
 
+// gossipSeeds are where other nodes gossip, as far as they have told.
+func (n *Node) gossipSeeds() (out []string) {
+	n.neighbours.mu.Lock()
+	defer n.neighbours.mu.Unlock()
+	for _, h := range n.neighbours.newest {
+		if addr := h.self.Gossip; addr != "" {
+			out = append(out, addr)
+		}
+	}
+	return out
+}
+
+// controlDir is where the audit trail and the policies' bodies are.
+func (n *Node) controlDir() string { return filepath.Join(n.cfg.DataDir, controlID) }
+
 // wait notes what the node waits for before it has a replica.
 func (n *Node) wait(what string) { n.waiting.Store(&what) }
-
-// birth makes the partition's first entry: a seed of its own, all slots, and the configured policy.
-func (n *Node) birth() (*fsm.Birth, error) {
-	p, err := n.policy()
-	if err != nil {
-		return nil, err
-	}
-	b := &fsm.Birth{
-		Cluster: n.cfg.ClusterID, Partition: n.cfg.Partition.ID, Revision: 1, Policy: p,
-		Owned: []fsm.OwnedRange{{
-			SlotRange: fsm.SlotRange{First: 0, Last: fsm.NumSlots - 1}, Epoch: fsm.NewEpoch(1, 1),
-		}},
-		Bounds: fsm.Bounds{MaxKeys: n.cfg.Partition.MaxKeys, MaxReplayRecords: n.cfg.Partition.MaxReplayRecords},
-	}
-	if _, err := rand.Read(b.Seed[:]); err != nil {
-		return nil, err
-	}
-	return b, nil
-}
-
-// maxBirthPolicyBytes bounds the encoding of the policy of the birth, which is one log entry: it must be
-// sent within one request, and the log cannot read an entry above 64 MiB back.
-const maxBirthPolicyBytes = 16 << 20
-
-// policy reads the policy of the cluster's birth.
-func (n *Node) policy() (*policy.Policy, error) {
-	if n.cfg.PolicyFile == "" {
-		return nil, errors.New("policy_file is not set: the cluster has no policy yet, name one")
-	}
-	src, err := os.ReadFile(n.cfg.PolicyFile)
-	if err != nil {
-		return nil, fmt.Errorf("policy_file: %w", err)
-	}
-	p, err := policy.Parse(filepath.Base(n.cfg.PolicyFile), src)
-	if err != nil {
-		return nil, err
-	}
-	if size := len(p.AppendBinary(nil)); size > maxBirthPolicyBytes {
-		return nil, fmt.Errorf("policy_file: it takes %d bytes encoded, at most %d can be born with: name fewer overrides",
-			size, maxBirthPolicyBytes)
-	}
-	return p, nil
-}
 
 // Run lets the node take part and serves until ctx ends or a part fails, then stops: it takes no new
 // requests, lets the old ones end, and closes its files. Its doors are open while it still finds out
@@ -196,7 +234,7 @@ func (n *Node) Run(ctx context.Context) error {
 		}, func(error) { cancel() })
 	}
 	for _, watch := range []func(context.Context){
-		n.wall.Run, n.sendReports, n.watchDisk, n.watchNeighbours, n.watchIdentity,
+		n.wall.Run, n.sendReports, n.watchDisk, n.watchNeighbours, n.watchIdentity, n.remember,
 	} {
 		background(func(ctx context.Context) error {
 			watch(ctx)
@@ -208,28 +246,39 @@ func (n *Node) Run(ctx context.Context) error {
 	return errors.Join(err, n.close())
 }
 
-// takePart opens the replica and looks after it until ctx ends.
+// takePart finds this node's way into its cluster, and does there what is its part until ctx ends. An error is why
+// it must not.
 func (n *Node) takePart(ctx context.Context) error {
 	if err := n.join(ctx); err != nil {
 		return errors.Join(err, n.claim.Disown())
 	}
-	var loops sync.WaitGroup
-	loops.Go(func() { n.keepMembers(ctx) })
-	loops.Go(func() { n.remember(ctx) })
-	loops.Wait()
-	return nil
+	part, ctx := errgroup.WithContext(ctx)
+	part.Go(func() error { return n.host(ctx) })
+	part.Go(func() error { return n.stay(ctx) })
+	for _, loop := range []func(context.Context){n.keepMembers, n.plan, n.keepLease, n.install, n.follow} {
+		part.Go(func() error {
+			loop(ctx)
+			return nil
+		})
+	}
+	return part.Wait()
 }
 
 // close closes what is open: the doors that Run has not closed, then what is behind them.
 func (n *Node) close() error {
+	n.end()
 	var errs []error
 	for _, door := range n.doors {
 		if err := door.Close(); !errors.Is(err, net.ErrClosed) {
 			errs = append(errs, err)
 		}
 	}
-	if p := n.partition.Load(); p != nil {
-		errs = append(errs, p.Close())
+	n.pushes.Wait()
+	for _, r := range slices.Backward(n.hosted.all()) { // the control group last: the others ask it for policies
+		errs = append(errs, r.close())
+	}
+	if n.gossip != nil {
+		errs = append(errs, n.gossip.Close())
 	}
 	if n.listener != nil {
 		errs = append(errs, n.listener.Close())

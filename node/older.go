@@ -2,7 +2,12 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/quorate/quorate/partition/group"
@@ -12,68 +17,132 @@ const (
 	// newestTimeout bounds how long a start asks whether its directory is the newest. After a loss of power
 	// machines come back seconds apart, and the one that knows may be the last.
 	newestTimeout = 10 * time.Second
+	// askAgainInterval is between two rounds of questions.
+	askAgainInterval = 100 * time.Millisecond
 )
 
-// mustBeNewest refuses a data directory whose log ends before what it was seen to have: an older copy of
-// it, put back. Positions are compared by term first, so a suffix that was acknowledged, never committed
-// and rightly replaced in a later term does not count as lost.
+// errLost: the cluster counts on data of this node that is not in this data directory.
+var errLost = errors.New("data was lost")
+
+// mustBeNewest refuses stores whose log ends before what they were seen to have: an older copy, put back.
+// Positions are compared by term first, so a suffix that was acknowledged, never committed and rightly replaced
+// in a later term does not count as lost. members are the replicas as the log has them.
 //
-// What it cannot find: when no other node answers in time, the start goes on, since it commits nothing
-// alone; the others may then have been the only ones to know better. Nor does it find a copy that is older
+// What it cannot find: when a node does not answer in time, the start goes on, since it commits nothing
+// alone; that node may then have been the only one to know better. Nor does it find a copy that is older
 // by no more than what the others had not yet noted when they were killed (memoryInterval), or when those
 // who answer are not those who know. And there is one false alarm: a replica that was killed after it had
 // cut such a suffix off and before the new entries were on its disk is taken for an older copy, and is to be
 // replaced.
-func (n *Node) mustBeNewest(ctx context.Context, last group.Position) error {
-	others := n.cfg.others()
-	if len(others) == 0 {
-		return nil
+func (r *replica) mustBeNewest(ctx context.Context, last group.Position, members []group.Member) error {
+	n := r.node
+	addrs := map[string]string{}
+	for _, m := range members {
+		if m.ID != n.cfg.ID {
+			addrs[m.ID] = m.Addr
+		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, newestTimeout)
-	defer cancel()
-	n.wait("asking the other nodes whether the data directory is the newest")
-	heard := map[string]bool{}
+	if len(addrs) == 0 {
+		return ctx.Err()
+	}
+	deadline := n.started.Add(newestTimeout)
+	silent := addrs
 	for {
-		answers, _ := n.survey(ctx)
-		for id, a := range answers {
-			heard[id] = true
-			if err := n.compare(last, a); err != nil {
+		answers, err := n.askAll(ctx, silent)
+		for _, a := range answers {
+			if err := r.compare(last, a); err != nil {
 				return err
 			}
+			delete(silent, a.Self.ID)
 		}
-		if len(heard) == len(others) {
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case len(silent) == 0:
+			return nil
+		case time.Now().After(deadline):
+			n.logger.Warn("not all nodes tell whether this data directory is the newest; going on: if it is an older copy, "+
+				"what was allowed since may be forgotten", "group", r.id, "silent",
+				strings.Join(slices.Sorted(maps.Keys(silent)), ", "), "error", err)
 			return nil
 		}
+		n.wait("asking the other nodes whether the data directory is the newest")
 		select {
 		case <-ctx.Done():
-			n.logger.Warn("not all nodes tell whether this data directory is the newest; going on: if it is an older copy, "+
-				"what was allowed since may be forgotten", "answered", len(heard), "of", len(others))
-			return nil
-		case <-time.After(formationInterval):
+		case <-time.After(askAgainInterval):
 		}
 	}
 }
 
+// askAll asks several nodes at once; addrs are where they were last known to be. The error is that of one that
+// does not answer.
+func (n *Node) askAll(ctx context.Context, addrs map[string]string) (answers []*answer, err error) {
+	var mu sync.Mutex // guards both results
+	var wg sync.WaitGroup
+	for id, addr := range addrs {
+		if now := n.locate(id); now != "" {
+			addr = now
+		}
+		if addr == "" {
+			continue // it shows as silent
+		}
+		wg.Go(func() {
+			a, failed := n.ask(ctx, id, addr, question{Kind: askWho})
+			mu.Lock()
+			defer mu.Unlock()
+			if failed != nil {
+				err = failed
+				return
+			}
+			answers = append(answers, a)
+		})
+	}
+	wg.Wait()
+	return answers, err
+}
+
 // compare holds the end of the log against what another node knows of it.
-func (n *Node) compare(last group.Position, a *answer) error {
-	if acked := group.Position(a.Acknowledged); last.Before(acked) {
-		return fmt.Errorf("%w: the data directory %s is an older copy: its log of partition %s ends at entry %d of term %d, "+
-			"but node %s saw it with entry %d of term %d: put the newest one back, or %s", errLost, n.cfg.DataDir,
-			n.cfg.Partition.ID, last.Index, last.Term, a.Node, acked.Index, acked.Term,
-			n.remedy("start this node with an empty data directory"))
-	}
-	if last.Index == 0 || a.Replica == nil || !a.Replica.Leads {
-		return nil // with an empty log it may well be waiting to be added
-	}
-	m, listed := a.Replica.lists(n.cfg.ID)
-	if listed && m.Instance == n.claim.Instance() {
+func (r *replica) compare(last group.Position, a *answer) error {
+	n, g := r.node, a.Groups[r.id]
+	if g == nil {
 		return nil
 	}
-	if listed {
-		return fmt.Errorf("%w: partition %s counts on another data directory of node %s (instance %s), not on %s, "+
-			"says its leader %s: put the right one back, or %s", errLost, n.cfg.Partition.ID, n.cfg.ID,
-			short(m.Instance), n.cfg.DataDir, a.Node, n.remedy("start this node with an empty data directory"))
+	if acked := group.Position(g.Acknowledged); last.Before(acked) {
+		return fmt.Errorf("%w: the data directory %s is an older copy: its log of group %s ends at entry %d of term %d, "+
+			"but node %s saw it with entry %d of term %d: put the newest one back, or %s", errLost, n.cfg.DataDir,
+			r.id, last.Index, last.Term, a.Self.ID, acked.Index, acked.Term,
+			n.remedy("start this node with an empty data directory"))
 	}
-	return fmt.Errorf("the replica in %s was taken out of partition %s, says its leader %s: "+
-		"start this node with an empty data directory, and it is added again", n.cfg.DataDir, n.cfg.Partition.ID, a.Node)
+	if last.Index == 0 || !g.Leads {
+		return nil // with an empty log it may well be waiting to be added
+	}
+	m, listed := g.lists(n.cfg.ID)
+	switch {
+	case listed && m.Instance == n.claim.Instance():
+		return nil
+	case listed:
+		return fmt.Errorf("%w: group %s counts on another data directory of node %s (instance %s), not on %s, "+
+			"says its leader %s: put the right one back, or %s", errLost, r.id, n.cfg.ID, short(m.Instance), n.cfg.DataDir,
+			a.Self.ID, n.remedy("start this node with an empty data directory"))
+	case r.id == controlID:
+		return fmt.Errorf("the replica in %s was taken out of the cluster, says node %s, which leads the control group: "+
+			"start this node with an empty data directory; %s", n.cfg.DataDir, a.Self.ID, addRemedy(n.cfg.ID))
+	}
+	return nil // it was moved away, and may come back
+}
+
+// addRemedy is what an operator does about a node that is not one of the cluster's.
+func addRemedy(id string) string {
+	return fmt.Sprintf("if it was removed, run `quorate node add %s` as well", id)
+}
+
+// remedy is what an operator does about a node whose data is lost.
+func (n *Node) remedy(then string) string {
+	return fmt.Sprintf("run `quorate node replace %s` and %s", n.cfg.ID, then)
+}
+
+// short is enough of an instance to tell it from others.
+func short(instance string) string {
+	first, _, _ := strings.Cut(instance, "-")
+	return first
 }

@@ -8,74 +8,122 @@ import (
 	"fmt"
 
 	"github.com/quorate/quorate/fsm"
-	"github.com/quorate/quorate/partition"
+	"github.com/quorate/quorate/partition/agreement"
 	"github.com/quorate/quorate/partition/group"
 )
 
 // Nodes ask each other questions on their Raft ports, whether or not they have a replica yet: what a start
-// has to know before it may open one, and what has to be compared between replicas. Question and answer
-// are JSON, of one version, with no field that the other side does not know.
-const questionVersion = 1
+// has to know before it may open one, how a node with nothing finds its way in, and what has to be compared
+// between replicas. Question and answer are JSON, of one version, with no field that the other side does not
+// know.
+const questionVersion = 2
 
 // The kinds of question.
 const (
-	askWho    = "who"    // who are you, and how do you stand
-	askDigest = "digest" // which digest has your state at an index
+	askWho      = "who"      // who are you, and how do your replicas stand
+	askAnnounce = "announce" // here I am: am I one of you
+	askDigest   = "digest"   // which digest has your state at an index
+	askPropose  = "propose"  // have this command applied, if you lead the control group
 )
 
 // question is what one node asks another.
 type question struct {
 	Version int    `json:"version"`
 	Kind    string `json:"kind"`
-	Group   string `json:"group"`
-	// Instance is that of the asker's data directory.
-	Instance string `json:"instance"`
-	// To, Index and Digest are for askDigest: the instance that is asked, the log index, and the asker's own
-	// digest there, in hexadecimal.
+	// Self is the asker.
+	Self nodeAnswer `json:"self"`
+	// Group, To, Index and Digest are for askDigest: the instance that is asked, the log index, and the asker's
+	// own digest there, in hexadecimal.
+	Group  string `json:"group,omitempty"`
 	To     string `json:"to,omitempty"`
 	Index  uint64 `json:"index,omitempty"`
 	Digest string `json:"digest,omitempty"`
+	// Command is for askPropose: an encoded command of the control group.
+	Command []byte `json:"command,omitempty"`
+}
+
+// nodeAnswer is a node with its addresses.
+type nodeAnswer struct {
+	ID       string `json:"id"`
+	Instance string `json:"instance"` // of its data directory
+	GRPC     string `json:"grpc"`
+	HTTP     string `json:"http"`
+	Raft     string `json:"raft"`
+	Gossip   string `json:"gossip"`
+	Zone     string `json:"zone"`
 }
 
 // answer is what a node says. Error excludes everything else.
 type answer struct {
-	Version  int    `json:"version"`
-	Error    string `json:"error,omitempty"`
-	Node     string `json:"node"`
-	Instance string `json:"instance"` // of its data directory
-	// Nodes are the configured ones, in the order in which they are written.
-	Nodes []string `json:"nodes"`
-	Level uint32   `json:"level"` // the highest feature level that its program knows
-	// Has says that the group's stores are in its data directory. Replica is there once it has opened them.
-	Has     bool           `json:"has"`
-	Replica *replicaAnswer `json:"replica,omitempty"`
-	// Acknowledged is how far the asker's instance is known to have had the group's log on its disk.
-	Acknowledged positionAnswer `json:"acknowledged"`
-	DiskLow      bool           `json:"disk_low"`
+	Version int        `json:"version"`
+	Error   string     `json:"error,omitempty"`
+	Self    nodeAnswer `json:"self"`
+	Level   uint32     `json:"level"` // the highest feature level that its program knows
+	DiskLow bool       `json:"disk_low"`
+	// Has says that it has, or had, a replica of the control group: it is part of a cluster. Forming says that
+	// it is about to make one.
+	Has     bool `json:"has"`
+	Forming bool `json:"forming"`
+	// Groups are its replicas, by group.
+	Groups map[string]*groupAnswer `json:"groups,omitempty"`
+	// Standing answers askAnnounce.
+	Standing *standingAnswer `json:"standing,omitempty"`
 	// Known, Digest and Applied answer askDigest: Applied is the log index up to which the replica has
 	// applied the log.
 	Known   bool   `json:"known,omitempty"`
 	Digest  string `json:"digest,omitempty"`
 	Applied uint64 `json:"applied,omitempty"`
+	// Proposed answers askPropose.
+	Proposed *proposedAnswer `json:"proposed,omitempty"`
 }
 
-// replicaAnswer is how a replica stands.
-type replicaAnswer struct {
+// proposedAnswer is what a command came to.
+type proposedAnswer struct {
+	Index    uint64 `json:"index"`
+	Version  uint64 `json:"version"`
+	Repeated bool   `json:"repeated,omitempty"` // it had been applied before
+	// Reason and Failed are why it was not applied, or that this is not known; Leader is who leads the control
+	// group, where it is not the node that was asked.
+	Reason string `json:"reason,omitempty"`
+	Failed string `json:"failed,omitempty"`
+	Leader string `json:"leader,omitempty"`
+}
+
+// standingAnswer is what a node with the cluster's state says of one that announces itself.
+type standingAnswer struct {
+	// Leads says that the answer is that of the node that leads the control group, Leader who does, and
+	// LeaderRaft where.
+	Leads      bool   `json:"leads"`
+	Leader     string `json:"leader,omitempty"`
+	LeaderRaft string `json:"leader_raft,omitempty"`
+	// Admitted says that the announced data directory is one of the cluster's, Waits that an operator has to add
+	// it, Refused why it cannot be.
+	Admitted bool   `json:"admitted"`
+	Waits    bool   `json:"waits"`
+	Refused  string `json:"refused,omitempty"`
+}
+
+// groupAnswer is what a node has of a group.
+type groupAnswer struct {
 	Term uint64 `json:"term"`
 	Last uint64 `json:"last"` // index of the last entry in its log
-	// Leads says that it leads and may decide. Born says that the partition has been made.
+	// Leads says that it leads and may decide.
 	Leads bool `json:"leads"`
-	Born  bool `json:"born"`
 	// Stopped is why it has stopped for good; empty while it has not.
-	Stopped string         `json:"stopped,omitempty"`
-	Members []memberAnswer `json:"members"`
+	Stopped string `json:"stopped,omitempty"`
+	// Members are the replicas, if it leads.
+	Members []memberAnswer `json:"members,omitempty"`
+	// Acknowledged is how far the asker's instance is known to have had the group's log on its disk.
+	Acknowledged positionAnswer `json:"acknowledged"`
 }
 
-// memberAnswer is one replica of the group.
+// memberAnswer is one replica of a group.
 type memberAnswer struct {
 	Node     string `json:"node"`
 	Instance string `json:"instance"`
-	Learner  bool   `json:"learner"`
+	Learner  bool   `json:"learner,omitempty"`
+	// CaughtUp: a learner that could take part in a majority at once.
+	CaughtUp bool `json:"caught_up,omitempty"`
 }
 
 type positionAnswer struct {
@@ -84,22 +132,13 @@ type positionAnswer struct {
 }
 
 // lists tells which instance of a node is a member.
-func (r *replicaAnswer) lists(node string) (memberAnswer, bool) {
-	for _, m := range r.Members {
+func (g *groupAnswer) lists(node string) (memberAnswer, bool) {
+	for _, m := range g.Members {
 		if m.Node == node {
 			return m, true
 		}
 	}
 	return memberAnswer{}, false
-}
-
-// waits says that the node has a replica that is no member yet.
-func (a *answer) waits() bool {
-	if a.Replica == nil || a.Replica.Stopped != "" {
-		return false
-	}
-	m, listed := a.Replica.lists(a.Node)
-	return !listed || m.Instance != a.Instance
 }
 
 // decodeVersion reads one JSON value of the given version. A field that this program does not know is
@@ -118,28 +157,46 @@ func decodeVersion(data []byte, version int, into any) error {
 	return json.Unmarshal(data, into)
 }
 
-// ask asks another node.
-func (n *Node) ask(ctx context.Context, peer Peer, q question) (*answer, error) {
-	q.Version, q.Group, q.Instance = questionVersion, n.cfg.Partition.ID, n.claim.Instance()
+// ask asks the node of an id at an address; whoever is there, when the id is group.Anyone.
+func (n *Node) ask(ctx context.Context, id, addr string, q question) (*answer, error) {
+	q.Version, q.Self = questionVersion, n.self()
 	src, err := json.Marshal(q)
 	if err != nil {
 		return nil, err
 	}
-	body, err := n.listener.Ask(ctx, peer.ID, peer.Raft, src)
+	body, err := n.listener.Ask(ctx, id, addr, src)
 	if err != nil {
 		return nil, err
 	}
 	a := &answer{}
 	if err := decodeVersion(body, questionVersion, a); err != nil {
-		return nil, fmt.Errorf("the answer of node %s: %w", peer.ID, err)
+		return nil, fmt.Errorf("the answer from %s: %w", addr, err)
 	}
 	if a.Error != "" {
-		return nil, fmt.Errorf("node %s: %s", peer.ID, a.Error)
+		return nil, fmt.Errorf("the node at %s: %s", addr, a.Error)
 	}
-	if a.Node != peer.ID || a.Instance == "" {
-		return nil, fmt.Errorf("node %q answers in the place of %s: check the addresses", a.Node, peer.ID)
+	if a.Self.ID == "" || a.Self.Instance == "" || id != group.Anyone && a.Self.ID != id {
+		return nil, fmt.Errorf("node %q answers at %s in the place of %s: check the addresses", a.Self.ID, addr, id)
+	}
+	if a.Self.ID != n.cfg.ID {
+		n.neighbours.note(a)
 	}
 	return a, nil
+}
+
+// askNode asks a node wherever it is reached now.
+func (n *Node) askNode(ctx context.Context, id string, q question) (*answer, error) {
+	addr := n.locate(id)
+	if addr == "" {
+		return nil, fmt.Errorf("node %s: no address is known", id)
+	}
+	return n.ask(ctx, id, addr, q)
+}
+
+// self is this node with its addresses.
+func (n *Node) self() nodeAnswer {
+	a := n.cfg.Advertise
+	return nodeAnswer{n.cfg.ID, n.claim.Instance(), a.GRPC, a.HTTP, a.Raft, a.Gossip, n.cfg.Zone}
 }
 
 // answer answers another node's question. It is the Answer of the listener.
@@ -158,51 +215,31 @@ func (n *Node) reply(from string, body []byte) answer {
 	if err := decodeVersion(body, questionVersion, &q); err != nil {
 		return answer{Error: fmt.Sprintf("the question: %v", err)}
 	}
-	a := answer{
-		Node: n.cfg.ID, Instance: n.claim.Instance(), Level: uint32(fsm.MaxLevel),
-		Nodes: n.cfg.ids(), DiskLow: n.diskLow.Load(),
+	if q.Self.ID != from {
+		return answer{Error: fmt.Sprintf("node %.63q asks in the name of %.63q", from, q.Self.ID)}
 	}
-	switch {
-	case q.Group != n.cfg.Partition.ID:
-		return answer{Error: fmt.Sprintf("its partition is %s, not %.63q: configure all nodes alike",
-			n.cfg.Partition.ID, q.Group)}
-	case q.Kind == askDigest:
+	n.neighbours.met(q.Self)
+	a := answer{Self: n.self(), Level: uint32(fsm.MaxLevel), DiskLow: n.diskLow.Load()}
+	switch q.Kind {
+	case askDigest:
 		if err := n.replyDigest(&a, &q); err != nil {
 			return answer{Error: err.Error()}
 		}
-		return a
-	case q.Kind != askWho:
+	case askPropose:
+		a.Proposed = n.replyPropose(&q)
+	case askAnnounce, askWho:
+		a.Has, a.Forming = n.hasCluster(), n.forming.Load()
+		a.Groups = map[string]*groupAnswer{}
+		for _, r := range n.hosted.all() {
+			a.Groups[r.id] = r.standing(group.Member{ID: from, Instance: q.Self.Instance})
+		}
+		if q.Kind == askAnnounce {
+			a.Standing = n.judgeAnnounced(q.Self)
+		}
+	default:
 		return answer{Error: fmt.Sprintf("a question of kind %.63q is not known", q.Kind)}
 	}
-	a.Has = n.has.Load() && !n.empty.Load()
-	asker := group.Member{ID: from, Instance: q.Instance}
-	acked := n.memory.of(asker)
-	if g := n.group.Load(); g != nil {
-		if p := g.Acknowledged(asker); acked.Before(p) {
-			acked = p
-		}
-		a.Replica = n.standing(g)
-		// A log without a single entry has acknowledged nothing: it is no reason not to form a cluster.
-		a.Has = a.Replica.Last > 0
-	}
-	a.Acknowledged = positionAnswer(acked)
 	return a
-}
-
-// standing is how this node's replica stands.
-func (n *Node) standing(g *group.RaftGroup) *replicaAnswer {
-	s := g.Status()
-	r := &replicaAnswer{
-		Term: s.Term, Last: s.LastIndex, Leads: g.Leadership().Ready, Members: []memberAnswer{},
-	}
-	for _, m := range g.Members() {
-		r.Members = append(r.Members, memberAnswer{m.ID, m.Instance, m.Learner})
-	}
-	if p := n.partition.Load(); p != nil {
-		st := p.Status()
-		r.Born, r.Stopped = st.Born, st.Diverged
-	}
-	return r
 }
 
 func (n *Node) replyDigest(a *answer, q *question) error {
@@ -213,11 +250,11 @@ func (n *Node) replyDigest(a *answer, q *question) error {
 	if q.To != n.claim.Instance() {
 		return errors.New("the node has another data directory than the one that was asked")
 	}
-	p := n.partition.Load()
-	if p == nil {
-		return errors.New("the replica is not open yet")
+	r := n.hosted.of(q.Group)
+	if r == nil {
+		return errors.New("the replica is not open")
 	}
-	o := p.Suspect(q.Index, other)
+	o := r.suspect(q.Index, other)
 	a.Known, a.Applied = o.Known, o.Index
 	if o.Known {
 		a.Digest = hex.EncodeToString(o.Digest[:])
@@ -233,23 +270,19 @@ func digestOf(text string) (digest [16]byte, err error) {
 	return [16]byte(b), nil
 }
 
-// consult asks another replica for its digest. It is the partition's Consult.
-func (n *Node) consult(
-	ctx context.Context, m group.Member, index uint64, own [16]byte,
-) (o partition.Opinion, err error) {
-	peer, ok := n.cfg.peer(m.ID)
-	if !ok {
-		return o, fmt.Errorf("node %s is not configured: add it to nodes", m.ID)
-	}
-	a, err := n.ask(ctx, peer, question{
-		Kind: askDigest, To: m.Instance, Index: index, Digest: hex.EncodeToString(own[:]),
-	})
-	if err != nil {
+// consult asks another replica of a group for its digest.
+func (n *Node) consult(groupID string) agreement.Consult {
+	return func(ctx context.Context, m group.Member, index uint64, own [16]byte) (o agreement.Opinion, err error) {
+		a, err := n.askNode(ctx, m.ID, question{
+			Kind: askDigest, Group: groupID, To: m.Instance, Index: index, Digest: hex.EncodeToString(own[:]),
+		})
+		if err != nil {
+			return o, err
+		}
+		o.Index, o.Known = a.Applied, a.Known
+		if a.Known {
+			o.Digest, err = digestOf(a.Digest)
+		}
 		return o, err
 	}
-	o.Index, o.Known = a.Applied, a.Known
-	if a.Known {
-		o.Digest, err = digestOf(a.Digest)
-	}
-	return o, err
 }

@@ -2,119 +2,101 @@ package node
 
 import (
 	"context"
-	"fmt"
 	"time"
 
-	"github.com/quorate/quorate/partition/group"
+	"github.com/quorate/quorate/control/state"
 	"github.com/quorate/quorate/quotaerr"
-	"github.com/quorate/quorate/rpc"
 )
-
-// ReplaceNode takes the replica of a node whose data is lost out of the group.
-func (b *backend) ReplaceNode(ctx context.Context, node string) (rpc.Replacement, error) {
-	n := (*Node)(b)
-	var none rpc.Replacement
-	peer, ok := n.cfg.peer(node)
-	if !ok {
-		return none, quotaerr.New(quotaerr.InvalidArgument,
-			"node %.63q is not configured: name one of those that `quorate cluster status` lists", node)
-	}
-	g := n.group.Load()
-	if g == nil || !g.Leadership().Ready {
-		e := quotaerr.New(quotaerr.NotLeader, "this node does not lead partition %s", n.cfg.Partition.ID)
-		if p := n.partition.Load(); p != nil {
-			e.Leader = p.Status().Leader
-		}
-		if e.Leader == n.cfg.ID {
-			e.Leader = "" // not yet ready, or not any more
-		}
-		return none, e
-	}
-	if node == n.cfg.ID {
-		return none, quotaerr.New(quotaerr.InvalidArgument,
-			"%s leads partition %s and is up and well: stop it first, another node then leads", node, n.cfg.Partition.ID)
-	}
-	out := rpc.Replacement{Next: fmt.Sprintf(
-		"start %s with an empty data directory: it is added as a learner, and gets its vote when it has caught up", node)}
-	member, ok := memberOf(g.Members(), node)
-	if !ok {
-		return out, nil // it was removed before
-	}
-	answers, _ := n.survey(ctx)
-	if a := answers[peer.ID]; a != nil && a.Instance == member.Instance && (a.Replica == nil || a.Replica.Stopped == "") {
-		return none, quotaerr.New(quotaerr.InvalidArgument, "%s is up and well: stop it first", node)
-	}
-	if err := n.mustKeepMajority(g.Members(), node, answers); err != nil {
-		return none, err
-	}
-	if err := n.mustBeSilent(ctx, g, member); err != nil {
-		return none, err
-	}
-	n.logger.Warn("a replica is taken out, as an operator asked", "replica", node, "instance", short(member.Instance))
-	if err := g.Remove(node); err != nil {
-		return none, quotaerr.Wrap(quotaerr.OutcomeUnknown, err,
-			"the removal of %s did not come through: see `quorate cluster status`, then ask again", node)
-	}
-	n.neighbours.forget(node)
-	out.Removed = []rpc.RemovedReplica{{Partition: n.cfg.Partition.ID, Instance: member.Instance}}
-	return out, nil
-}
 
 const (
-	// silence is how long a replica must not have answered this leader before it counts as stopped. A leader
-	// asks several times a second.
-	silence = 2 * time.Second
-	// silenceInterval is between two looks.
+	// silenceInterval is between two looks whether a node has stopped.
 	silenceInterval = 100 * time.Millisecond
+	// silenceTimeout is how long a node that was stopped a moment ago is waited for.
+	silenceTimeout = 4 * time.Second
 )
 
-// mustBeSilent refuses the removal of a replica that goes on answering this leader, whatever its process
-// says. One that was stopped a moment ago is waited for.
-func (n *Node) mustBeSilent(ctx context.Context, g *group.RaftGroup, m group.Member) error {
-	began := time.Now()
+// MayReplace refuses to give up the data directory of a node that still serves from it, and one without which a
+// group could not go on. It is for the node that leads the control group.
+func (c *cluster) MayReplace(ctx context.Context, node string) error {
+	n := (*Node)(c)
+	s := n.control().State()
+	known, ok := s.Node(node)
+	if !ok || known.Instance == "" {
+		return nil // the state machine says what there is to say
+	}
+	if node == n.cfg.ID {
+		return quotaerr.New(quotaerr.InvalidArgument,
+			"%s leads the control group and is up and well: stop it first, another node then leads", node)
+	}
+	if err := n.mustBeSilent(ctx, known); err != nil {
+		return err
+	}
+	r := n.hosted.of(controlID)
+	voters, up := r.membership(r.group.Load()).votersUp(node)
+	if 2*up <= voters {
+		return quotaerr.New(quotaerr.NoQuorum, "without %s the control group has %d voters, of which %d are up: "+
+			"start the others first", node, voters, up)
+	}
+	for _, p := range s.Partitions {
+		if err := n.mustKeepMajority(p, node); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mustBeSilent refuses a node that answers, or goes on acknowledging entries. One that was stopped a moment ago is
+// waited for.
+func (n *Node) mustBeSilent(ctx context.Context, known *state.Node) error {
+	ctx, cancel := context.WithTimeout(ctx, silenceTimeout)
+	defer cancel()
+	r := n.hosted.of(controlID)
 	for {
-		heard := g.Heard(m)
-		switch {
-		case heard.IsZero() || time.Since(heard) >= silence:
+		a, err := n.askNode(ctx, known.ID, question{Kind: askWho})
+		if err == nil && a.Self.Instance == known.Instance {
+			return quotaerr.New(quotaerr.InvalidArgument, "%s is up and well: stop it first", known.ID)
+		}
+		m, ok := memberOf(r.group.Load().Members(), known.ID)
+		if !ok || m.Instance != known.Instance || time.Since(r.group.Load().Heard(m)) >= recently {
 			return nil
-		case heard.Sub(began) > silence:
-			return quotaerr.New(quotaerr.InvalidArgument, "%s goes on acknowledging entries: stop it first", m.ID)
 		}
 		select {
 		case <-ctx.Done():
-			return quotaerr.New(quotaerr.InvalidArgument,
-				"%s acknowledged an entry %s ago: stop it first, then ask again", m.ID, time.Since(heard).Round(time.Millisecond))
+			return quotaerr.New(quotaerr.InvalidArgument, "%s goes on acknowledging entries: stop it first", known.ID)
 		case <-time.After(silenceInterval):
 		}
 	}
 }
 
-// mustKeepMajority refuses a removal after which the group could not commit: it would be stuck between its
-// old members and its new.
-func (n *Node) mustKeepMajority(members []group.Member, without string, answers map[string]*answer) error {
+// mustKeepMajority refuses to give up a replica without which its partition could not commit.
+func (n *Node) mustKeepMajority(p *state.Partition, without string) error {
+	id := p.ID.String()
+	g := n.leading(id, time.Now())
+	if g == nil {
+		for _, replica := range p.Replicas {
+			if replica == without {
+				return quotaerr.New(quotaerr.NoQuorum, "partition %s has no leader, and counts on %s: start its other nodes first",
+					id, without)
+			}
+		}
+		return nil
+	}
+	if _, listed := g.lists(without); !listed {
+		return nil
+	}
 	voters, up := 0, 0
-	for _, m := range members {
-		if m.Learner || m.ID == without {
+	for _, m := range g.Members {
+		if m.Learner || m.Node == without {
 			continue
 		}
 		voters++
-		a := answers[m.ID]
-		if m.ID == n.cfg.ID || a != nil && a.Instance == m.Instance && a.Replica != nil && a.Replica.Stopped == "" {
+		if n.down(m.Node) == 0 {
 			up++
 		}
 	}
 	if 2*up <= voters {
 		return quotaerr.New(quotaerr.NoQuorum, "without %s partition %s has %d voters, of which %d are up: "+
-			"start the others first", without, n.cfg.Partition.ID, voters, up)
+			"start the others first", without, id, voters, up)
 	}
 	return nil
-}
-
-func memberOf(members []group.Member, node string) (group.Member, bool) {
-	for _, m := range members {
-		if m.ID == node {
-			return m, true
-		}
-	}
-	return group.Member{}, false
 }

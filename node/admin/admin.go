@@ -1,0 +1,206 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/quorate/quorate/control"
+	"github.com/quorate/quorate/control/state"
+	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
+	"github.com/quorate/quorate/quotaerr"
+	"github.com/quorate/quorate/rpc"
+)
+
+const (
+	// lookWithin bounds the wait for an answer that is up to date.
+	lookWithin = 3 * time.Second
+	// noteWithin bounds the wait until a refusal, or how something ended, is in the audit trail.
+	noteWithin = 2 * time.Second
+	// againAfter is the pause before a command of unknown fate is proposed again.
+	againAfter = 100 * time.Millisecond
+)
+
+// Admin answers operators. All methods may be called at once.
+type Admin struct {
+	cluster    Cluster
+	logger     *slog.Logger
+	now        func() time.Time
+	publishing chan struct{} // held by the one who puts a policy in force
+}
+
+var _ rpc.Admin = (*Admin)(nil)
+
+// New makes an Admin on a node.
+func New(cluster Cluster, logger *slog.Logger) *Admin {
+	return &Admin{cluster: cluster, logger: logger, now: time.Now, publishing: make(chan struct{}, 1)}
+}
+
+// leading is the control group's replica and its state as of after the call, where this node leads it; else
+// not_leader.
+func (a *Admin) leading(ctx context.Context) (*control.Control, *state.State, error) {
+	c, err := a.cluster.Control()
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := c.Read(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return c, s, nil
+}
+
+// look is leading for a call that changes nothing: while the control group has no leader, it is the state as this
+// node has it, and old says why.
+func (a *Admin) look(ctx context.Context) (c *control.Control, s *state.State, old, err error) {
+	if c, err = a.cluster.Control(); err != nil {
+		return nil, nil, nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	s, old = c.Read(ctx)
+	switch quotaerr.ReasonOf(old) {
+	case "":
+		return c, s, nil, nil
+	case quotaerr.NoQuorum:
+		return c, c.State(), old, nil
+	default:
+		return nil, nil, nil, old
+	}
+}
+
+// catchUp waits until this node has applied what was applied by the leader before the call, wherever that is.
+func (a *Admin) catchUp(ctx context.Context, c *control.Control) error {
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	r, err := a.cluster.Propose(ctx, &state.Command{Kind: state.KindConfirm})
+	if err != nil {
+		return err
+	}
+	enough := errors.New("it is there")
+	err = c.Watch(ctx, func(s *state.State) error {
+		if s.Version >= r.Version {
+			return enough
+		}
+		return nil
+	})
+	if errors.Is(err, enough) {
+		return nil
+	}
+	return quotaerr.Wrap(quotaerr.NoQuorum, err, "node %s is behind the control group: ask another", a.cluster.Self())
+}
+
+// propose has a command applied in an operator's name. One whose fate is unknown is proposed again, the same, so
+// that it is applied once, until the fate is known or there is no time left.
+func (a *Admin) propose(
+	ctx context.Context, who rpc.Actor, cmd *state.Command,
+	by func(context.Context, *state.Command) (state.Result, error),
+) (state.Result, error) {
+	cmd.Actor = who.Name
+	var unknown error
+	for {
+		r, err := by(ctx, cmd)
+		switch quotaerr.ReasonOf(err) {
+		case quotaerr.OutcomeUnknown:
+			unknown = err
+		case quotaerr.NotLeader, quotaerr.NoQuorum:
+			var refused *state.Refusal
+			if unknown != nil && !errors.As(err, &refused) {
+				return state.Result{}, unknown // a no to the second says nothing about the first
+			}
+			return r, err
+		default:
+			return r, err
+		}
+		select {
+		case <-ctx.Done():
+			return state.Result{}, unknown
+		case <-time.After(againAfter):
+		}
+	}
+}
+
+// refuse notes in the audit trail what was refused before it became a command, and returns why. What is not the
+// operator's to change, as a leader that is gone, is not noted.
+func (a *Admin) refuse(ctx context.Context, who rpc.Actor, action, object string, err error) error {
+	switch quotaerr.ReasonOf(err) {
+	case quotaerr.InvalidArgument, quotaerr.PolicyStale, quotaerr.PermissionDenied:
+		a.attempt(ctx, who, action, object, quotaerr.As(err).Message)
+	default:
+	}
+	return err
+}
+
+// attempt notes a refusal as well as it can; who is refused cannot end that by hanging up.
+func (a *Admin) attempt(ctx context.Context, who rpc.Actor, action, object, reason string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteWithin)
+	defer cancel()
+	_, err := a.propose(ctx, who, &state.Command{Kind: state.KindAttempt, Attempt: &state.Attempt{
+		Action: words(action, state.MaxActionBytes), Object: words(object, state.MaxObjectBytes),
+		Reason: words(reason, state.MaxCommentBytes),
+	}}, a.cluster.Propose)
+	if err != nil {
+		a.logger.Warn("a refusal is not in the audit trail", "actor", who.Name, "action", action, "object", object,
+			"reason", reason, "error", err)
+	}
+}
+
+// words are s as the audit trail takes it.
+func words(s string, maxBytes int) string {
+	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+	if len(s) <= maxBytes {
+		return s
+	}
+	for maxBytes > 0 && !utf8.RuneStart(s[maxBytes]) {
+		maxBytes--
+	}
+	return s[:maxBytes]
+}
+
+// actions are what the audit trail calls the methods that change something.
+var actions = map[string]string{
+	quoratev1.Admin_InitCluster_FullMethodName:    "cluster.init",
+	quoratev1.Admin_AddNode_FullMethodName:        "node.put",
+	quoratev1.Admin_DrainNode_FullMethodName:      "node.state",
+	quoratev1.Admin_RemoveNode_FullMethodName:     "node.state",
+	quoratev1.Admin_ReplaceNode_FullMethodName:    "node.replace",
+	quoratev1.Admin_TransferLeader_FullMethodName: "partition.transfer-leader",
+	quoratev1.Admin_UploadPolicy_FullMethodName:   "policy.upload",
+	quoratev1.Admin_ApplyPolicy_FullMethodName:    "policy.publish",
+	quoratev1.Admin_RollbackPolicy_FullMethodName: "policy.rollback",
+	quoratev1.Admin_SwitchClass_FullMethodName:    "class.switch",
+	quoratev1.Admin_ForgiveUsage_FullMethodName:   "usage.forgive",
+	quoratev1.Admin_CreateToken_FullMethodName:    "token.create",
+	quoratev1.Admin_RevokeToken_FullMethodName:    "token.revoke",
+}
+
+// Attempt notes that who was refused a call of method, a full name, at the door.
+func (a *Admin) Attempt(ctx context.Context, who rpc.Actor, method, reason string) {
+	action, known := actions[method]
+	if !known {
+		action = "call" + strings.ReplaceAll(method, "/", ".")
+	}
+	a.attempt(ctx, who, action, "", reason)
+}
+
+// InitCluster makes the cluster on this node.
+func (a *Admin) InitCluster(
+	ctx context.Context, who rpc.Actor, req *quoratev1.InitClusterRequest,
+) (*quoratev1.InitClusterResponse, error) {
+	if n := req.GetPartitions(); n > state.MaxPartitions {
+		return nil, quotaerr.New(quotaerr.InvalidArgument, "partitions: %d are too many, use at most %d", n,
+			state.MaxPartitions)
+	}
+	nodes, parts, err := a.cluster.Init(ctx, who.Name, int(req.GetPartitions()))
+	if err != nil {
+		return nil, err
+	}
+	c, err := a.cluster.Control()
+	if err != nil {
+		return nil, err
+	}
+	return &quoratev1.InitClusterResponse{ClusterId: c.State().Cluster, Nodes: nodes, Partitions: parts}, nil
+}

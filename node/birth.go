@@ -1,0 +1,189 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quorate/quorate/control"
+	"github.com/quorate/quorate/control/state"
+	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/partition/group"
+	"github.com/quorate/quorate/quotaerr"
+)
+
+const (
+	// maxFirstPartitions bounds the partitions that a cluster begins with when nobody says how many.
+	maxFirstPartitions = 32
+	// birthTimeout bounds how long the control group of one node may take to have its leader.
+	birthTimeout = 15 * time.Second
+	birthPoll    = 20 * time.Millisecond
+)
+
+// makeCluster makes the cluster, on this node and no other. It goes on where an earlier call was cut short.
+//
+// That two nodes make one each is out of the question as long as they name each other in join: each marks
+// itself before it asks, so of two that ask at the same time at least one sees the other's mark.
+func (n *Node) makeCluster(ctx context.Context, partitions int, actor string) (nodes, parts []string, err error) {
+	if c := n.control(); c != nil && allOwned(c.State()) {
+		return nil, nil, quotaerr.New(quotaerr.InvalidArgument,
+			"cluster %s is made already: see `quorate cluster status`", n.cfg.ClusterID)
+	}
+	if !n.forming.CompareAndSwap(false, true) {
+		return nil, nil, quotaerr.New(quotaerr.InvalidArgument, "this node is making the cluster already: wait for it")
+	}
+	defer n.forming.Store(false)
+	var others []*answer
+	if !n.hasCluster() {
+		if others, err = n.mustBeFirst(ctx); err != nil {
+			return nil, nil, err
+		}
+		if err := n.openControl(n.life, []group.Member{n.member()}, true); err != nil {
+			return nil, nil, quotaerr.Wrap(quotaerr.Internal, err, "the control group cannot be opened")
+		}
+	}
+	c := n.control()
+	if c == nil {
+		return nil, nil, quotaerr.New(quotaerr.NoQuorum, "this node is starting: try again")
+	}
+	if err := n.awaitLeading(ctx); err != nil {
+		return nil, nil, err
+	}
+	for _, cmd := range n.birthCommands(c.State(), others, actor) {
+		if _, err := c.Propose(ctx, cmd); err != nil {
+			return nil, nil, err
+		}
+	}
+	return n.firstPartitions(ctx, c, partitions, actor)
+}
+
+// hasCluster reports whether this node has something of a cluster. Stores that were made and never held anything,
+// since a start was cut short, are nothing.
+func (n *Node) hasCluster() bool {
+	if !n.claim.Has(controlID) {
+		return false
+	}
+	if g := n.hosted.of(controlID).group.Load(); g != nil {
+		return g.Status().LastIndex > 0
+	}
+	return !n.blank.Load()
+}
+
+// allOwned reports that each slot has its partition: nothing is left to be made.
+func allOwned(s *state.State) bool {
+	owned := 0
+	for _, p := range s.Partitions {
+		for _, r := range p.Ranges {
+			owned += int(r.Last-r.First) + 1
+		}
+	}
+	return owned == fsm.NumSlots
+}
+
+// mustBeFirst asks all nodes that are configured whether there is a cluster already. All of them must answer,
+// since the one that does not may be the one that knows.
+func (n *Node) mustBeFirst(ctx context.Context) ([]*answer, error) {
+	targets := map[string]string{}
+	for _, addr := range n.cfg.seeds() {
+		targets[addr] = group.Anyone
+	}
+	answers, silent := n.announceTo(ctx, targets)
+	if len(silent) > 0 {
+		return nil, quotaerr.New(quotaerr.NoQuorum, "a cluster is made only when all nodes in join say that they have none, and "+
+			"there is no answer from %s: start what is missing, or take it out of join, then try again", strings.Join(silent, ", "))
+	}
+	for _, a := range answers {
+		switch {
+		case a.Has:
+			return nil, quotaerr.New(quotaerr.InvalidArgument, "node %s at %s is part of the cluster already: this node joins it by "+
+				"itself, or with `quorate node add %s`", a.Self.ID, a.Self.Raft, n.cfg.ID)
+		case a.Forming:
+			return nil, quotaerr.New(quotaerr.InvalidArgument, "node %s at %s is making the cluster at this moment: "+
+				"ask one node only", a.Self.ID, a.Self.Raft)
+		case a.Self.ID == n.cfg.ID:
+			return nil, quotaerr.New(quotaerr.InvalidArgument, "the node at %s has the id %s too: give each its own",
+				a.Self.Raft, n.cfg.ID)
+		}
+	}
+	slices.SortFunc(answers, func(a, b *answer) int { return cmp.Compare(a.Self.ID, b.Self.ID) })
+	return answers, nil
+}
+
+// birthCommands are what makes the cluster known to itself, as far as it is not yet.
+func (n *Node) birthCommands(s *state.State, others []*answer, actor string) (out []*state.Command) {
+	if !s.Born {
+		seed := [16]byte{}
+		_, _ = rand.Read(seed[:]) // never fails
+		out = append(out, &state.Command{Kind: state.KindInit, Actor: actor, Init: &state.Init{
+			Cluster: n.cfg.ClusterID, Incarnation: 1, Seed: seed,
+		}})
+	}
+	all := append([]*answer{{Self: n.self()}}, others...)
+	for _, a := range all {
+		if _, known := s.Node(a.Self.ID); !known {
+			out = append(out, &state.Command{Kind: state.KindPutNode, Actor: actor, Node: a.Self.put()})
+		}
+	}
+	return out
+}
+
+// firstPartitions makes the partitions, their replicas spread over the nodes.
+func (n *Node) firstPartitions(
+	ctx context.Context, c *control.Control, count int, actor string,
+) (nodes, parts []string, err error) {
+	s, err := c.Read(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, known := range s.Nodes {
+		nodes = append(nodes, known.ID)
+	}
+	if count == 0 {
+		count = min(len(nodes), maxFirstPartitions)
+	}
+	spread := min(len(nodes), n.cfg.Placement.Replicas)
+	for k := len(s.Partitions); k < count; k++ {
+		var replicas []string
+		for i := range spread {
+			replicas = append(replicas, nodes[(k*spread+i)%len(nodes)])
+		}
+		first, last := k*fsm.NumSlots/count, (k+1)*fsm.NumSlots/count-1
+		r, err := c.Propose(ctx, &state.Command{Kind: state.KindCreate, Actor: actor, Create: &state.Create{
+			Map: c.State().MapVersion, Replicas: replicas,
+			Ranges: []fsm.SlotRange{{First: fsm.Slot(first), Last: fsm.Slot(last)}},
+		}})
+		if err != nil {
+			return nil, nil, err
+		}
+		parts = append(parts, r.Partition.String())
+	}
+	return nodes, parts, nil
+}
+
+// awaitLeading waits until this node leads the control group.
+func (n *Node) awaitLeading(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, birthTimeout)
+	defer cancel()
+	for !n.hosted.of(controlID).leads() {
+		select {
+		case <-ctx.Done():
+			return quotaerr.New(quotaerr.NoQuorum, "node %s does not lead the control group: ask again, of the node that does",
+				n.cfg.ID)
+		case <-time.After(birthPoll):
+		}
+	}
+	return nil
+}
+
+// errNotMade is what a node without a cluster answers operators.
+func (n *Node) errNotMade() error {
+	waits := "run `quorate cluster init` on one of its nodes"
+	if why := n.waiting.Load(); why != nil {
+		waits = *why
+	}
+	return quotaerr.New(quotaerr.NoQuorum, "%s", fmt.Sprintf("this node has no part in a cluster yet: %s", waits))
+}

@@ -1,0 +1,231 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/quorate/quorate/clock"
+	"github.com/quorate/quorate/control/state"
+	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/partition"
+	"github.com/quorate/quorate/partition/group"
+	"github.com/quorate/quorate/partition/storage"
+)
+
+const (
+	// hostInterval is between two looks at which replicas this node is to have, beside those that follow a change
+	// of the cluster's state.
+	hostInterval = 500 * time.Millisecond
+	// maxHosted bounds the replicas of one node.
+	maxHosted = 256
+)
+
+// hosted are a node's replicas.
+type hosted struct {
+	mu       sync.Mutex // guards replicas
+	replicas map[string]*replica
+}
+
+// of is the replica of a group; nil when this node has none.
+func (h *hosted) of(id string) *replica {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.replicas[id]
+}
+
+// all are the replicas, by id.
+func (h *hosted) all() []*replica {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := make([]*replica, 0, len(h.replicas))
+	for _, r := range h.replicas {
+		out = append(out, r)
+	}
+	slices.SortFunc(out, func(a, b *replica) int { return cmp.Compare(a.id, b.id) })
+	return out
+}
+
+// partitions are the open replicas of partitions.
+func (h *hosted) partitions() (out []*partition.Partition) {
+	for _, r := range h.all() {
+		if p := r.partition.Load(); p != nil {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// have is the replica of a group, made if it is not there.
+func (n *Node) have(id string) (*replica, error) {
+	n.hosted.mu.Lock()
+	defer n.hosted.mu.Unlock()
+	if r := n.hosted.replicas[id]; r != nil {
+		return r, nil
+	}
+	if len(n.hosted.replicas) >= maxHosted {
+		return nil, fmt.Errorf("group %s: this node has %d replicas, more are not possible", id, maxHosted)
+	}
+	r, err := n.newReplica(id)
+	if err != nil {
+		return nil, err
+	}
+	n.hosted.replicas[id] = r
+	return r, nil
+}
+
+// host opens the replicas that the cluster's state gives to this node, and closes those that it no longer does,
+// until ctx ends. An error is that a replica must not be opened.
+func (n *Node) host(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var opening sync.WaitGroup
+	defer func() {
+		cancel()
+		opening.Wait()
+	}()
+	failed := make(chan error, 1)
+	busy := map[string]bool{}
+	opened := make(chan string)
+	tick := time.NewTicker(hostInterval)
+	defer tick.Stop()
+	for {
+		s, changed := n.control().Changed()
+		for _, p := range s.Partitions {
+			id := p.ID.String()
+			wanted := slices.Contains(p.Replicas, n.cfg.ID) && n.isSelf(s)
+			r := n.hosted.of(id)
+			switch {
+			case busy[id]:
+			case wanted && (r == nil || r.partition.Load() == nil):
+				busy[id] = true
+				opening.Go(func() {
+					if err := n.openPartition(ctx, p); err != nil {
+						select {
+						case failed <- err:
+						default:
+						}
+					}
+					select {
+					case opened <- id:
+					case <-ctx.Done():
+					}
+				})
+			case !wanted && r != nil && r.partition.Load() != nil && n.movedAway(r):
+				n.logger.Info("the replica was moved away", "partition", id)
+				if err := r.close(); err != nil {
+					n.logger.Warn("closing a replica that was moved away", "partition", id, "error", err)
+				}
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-failed:
+			return err
+		case id := <-opened:
+			delete(busy, id)
+		case <-changed:
+		case <-tick.C:
+		}
+	}
+}
+
+// isSelf reports that the cluster's state has this node with this data directory.
+func (n *Node) isSelf(s *state.State) bool {
+	known, ok := s.Node(n.cfg.ID)
+	return ok && known.Instance == n.claim.Instance() && known.State != state.NodeRemoved
+}
+
+// movedAway reports that the partition's leader does not count this replica any more.
+func (n *Node) movedAway(r *replica) bool {
+	g := n.neighbours.leading(r.id, time.Now())
+	if g == nil {
+		return false
+	}
+	_, listed := g.lists(n.cfg.ID)
+	return !listed
+}
+
+// openPartition opens this node's replica of a partition.
+func (n *Node) openPartition(ctx context.Context, p *state.Partition) error {
+	r, err := n.have(p.ID.String())
+	if err != nil {
+		return err
+	}
+	var founders []group.Member
+	self := n.member()
+	if p.Founder == replicaKey(self) {
+		founders = []group.Member{self} // unused when the log is there
+	}
+	metrics := &registrations{Registerer: n.server.Registry()}
+	opened, err := partition.Open(partition.Config{
+		ID: r.id, NodeID: n.cfg.ID, Birth: r.birth, Source: n.source,
+		MaxDriftPPM: n.cfg.Clock.MaxDriftPPM, TrustWall: clock.TrustWall(n.cfg.Clock.TrustWall),
+		Ahead: func(a partition.Ahead) { n.ahead(r.id, a) }, Consult: n.consult(r.id),
+		PeerLevels: r.peerLevels, WithRoom: r.withRoom, Policy: n.findPolicy, Lease: n.lease.get,
+		Fatal: n.fatal, Metrics: metrics, Logger: n.logger,
+		Open: func(a group.Applier) (group.Group, error) {
+			return r.openGroup(ctx, a, storage.Backend(n.cfg.LogStore.Backend), founders)
+		},
+	})
+	if err != nil {
+		metrics.unregister()
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // the node is stopping
+		}
+		return err
+	}
+	opened.SetDiskLow(n.diskLow.Load())
+	r.metrics = metrics
+	r.partition.Store(opened)
+	n.logger.Info("the replica is open", "partition", r.id)
+	return nil
+}
+
+// birth is what the partition is made with: what the cluster's state says of it, and the policy in force.
+func (r *replica) birth() (*fsm.Birth, error) {
+	n, s := r.node, r.node.control().State()
+	i := slices.IndexFunc(s.Partitions, func(p *state.Partition) bool { return p.ID.String() == r.id })
+	rev := s.InForce()
+	if i < 0 || len(s.Partitions[i].Ranges) == 0 || rev == nil {
+		return nil, fmt.Errorf("%w: the cluster has no policy yet, run policy apply", partition.ErrNotYet)
+	}
+	if v := n.view.Load(); v.Policy.GetRevision() != uint64(rev.Number) {
+		return nil, fmt.Errorf("%w: the policy is on its way to this node", partition.ErrNotYet)
+	}
+	b := &fsm.Birth{
+		Cluster: s.Cluster, Partition: r.id, Seed: s.Seed, Install: fsm.Install{PolicyRef: rev.Ref()},
+		Bounds: fsm.Bounds{MaxKeys: n.cfg.Partition.MaxKeys, MaxReplayRecords: n.cfg.Partition.MaxReplayRecords},
+	}
+	for _, o := range s.Partitions[i].Ranges {
+		b.Owned = append(b.Owned, fsm.OwnedRange{SlotRange: o.SlotRange, Epoch: o.Epoch})
+	}
+	return b, nil
+}
+
+// registrations is a registerer whose collectors can be taken back all together.
+type registrations struct {
+	prometheus.Registerer
+	list []prometheus.Collector
+}
+
+// MustRegister registers collectors.
+func (r *registrations) MustRegister(cs ...prometheus.Collector) {
+	r.Registerer.MustRegister(cs...)
+	r.list = append(r.list, cs...)
+}
+
+func (r *registrations) unregister() {
+	if r == nil {
+		return
+	}
+	for _, c := range r.list {
+		r.Unregister(c)
+	}
+	r.list = nil
+}
