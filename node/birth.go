@@ -93,14 +93,15 @@ func (n *Node) mustBeFirst(ctx context.Context) ([]*answer, error) {
 	}
 	answers, silent := n.announceTo(ctx, targets)
 	if len(silent) > 0 {
-		return nil, quotaerr.New(quotaerr.NoQuorum, "a cluster is made only when all nodes in join say that they have none, and "+
-			"there is no answer from %s: start what is missing, or take it out of join, then try again", strings.Join(silent, ", "))
+		return nil, quotaerr.New(quotaerr.NoQuorum, "a cluster is made only when all nodes in join say that they have "+
+			"none, and there is no answer from %s: start what is missing, or take it out of join, then try again",
+			strings.Join(silent, ", "))
 	}
 	for _, a := range answers {
 		switch {
 		case a.Has:
-			return nil, quotaerr.New(quotaerr.InvalidArgument, "node %s at %s is part of the cluster already: this node joins it by "+
-				"itself, or with `quorate node add %s`", a.Self.ID, a.Self.Raft, n.cfg.ID)
+			return nil, quotaerr.New(quotaerr.InvalidArgument, "node %s at %s is part of the cluster already: this node "+
+				"joins it by itself, or with `quorate node add %s`", a.Self.ID, a.Self.Raft, n.cfg.ID)
 		case a.Forming:
 			return nil, quotaerr.New(quotaerr.InvalidArgument, "node %s at %s is making the cluster at this moment: "+
 				"ask one node only", a.Self.ID, a.Self.Raft)

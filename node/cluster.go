@@ -62,7 +62,8 @@ func (c *cluster) Propose(ctx context.Context, cmd *state.Command) (state.Result
 	a, err := n.askNode(ctx, e.Leader, question{Kind: askPropose, Command: state.AppendCommand(nil, cmd)})
 	switch {
 	case err != nil:
-		return r, quotaerr.Wrap(quotaerr.OutcomeUnknown, err, "the control group has not answered: propose the same command again")
+		return r, quotaerr.Wrap(quotaerr.OutcomeUnknown, err,
+			"the control group has not answered: propose the same command again")
 	case a.Proposed == nil:
 		return r, quotaerr.New(quotaerr.Internal, "node %s does not say what the command came to", e.Leader)
 	case a.Proposed.Failed != "":
@@ -202,7 +203,8 @@ func (c *cluster) Transfer(_ context.Context, id, node string) error {
 		m, ok := memberOf(r.group.Load().Members(), node)
 		switch {
 		case !ok:
-			return quotaerr.New(quotaerr.InvalidArgument, "node %.63q has no replica of %s: see `quorate partition list`", node, id)
+			return quotaerr.New(quotaerr.InvalidArgument,
+				"node %.63q has no replica of %s: see `quorate partition list`", node, id)
 		case m.Learner:
 			return quotaerr.New(quotaerr.InvalidArgument, "node %s is a learner in %s: wait until it has its vote", node, id)
 		}

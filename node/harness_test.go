@@ -99,12 +99,6 @@ type running struct {
 	ended  chan error
 }
 
-// end stops the node and tells what Run returned.
-func (r *running) end() error {
-	r.cancel()
-	return <-r.ended
-}
-
 // mustRun starts a node.
 func mustRun(t *testing.T, cfg *Config) *running {
 	t.Helper()

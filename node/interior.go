@@ -47,7 +47,8 @@ func (n *Node) partitionPolicyHere(id string) (*quoratev1.PartitionPolicyRespons
 	out := &quoratev1.PartitionPolicyResponse{Installed: uint64(p.Revision())}
 	for _, c := range p.Carried() {
 		out.Carried = append(out.Carried, &quoratev1.CarriedRule{
-			ApiClass: c.Class, Revision: uint64(c.Revision), Version: c.Version, EndsIn: durationpb.New(time.Duration(c.EndsInNanos)),
+			ApiClass: c.Class, Revision: uint64(c.Revision), Version: c.Version,
+			EndsIn: durationpb.New(time.Duration(c.EndsInNanos)),
 		})
 	}
 	return out, nil

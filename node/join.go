@@ -193,7 +193,8 @@ func (n *Node) mustCount(s *state.State) error {
 	}
 	if known.State == state.NodeRemoved {
 		return fmt.Errorf("node %s was removed from the cluster, and its data directory %s does not count any more; to "+
-			"have it back start it with an empty data directory and run `quorate node add %s`", n.cfg.ID, n.cfg.DataDir, n.cfg.ID)
+			"have it back start it with an empty data directory and run `quorate node add %s`",
+			n.cfg.ID, n.cfg.DataDir, n.cfg.ID)
 	}
 	return fmt.Errorf("%w: node %s was given up with its data directory %s: start it with an empty one",
 		errLost, n.cfg.ID, n.cfg.DataDir)
@@ -327,8 +328,9 @@ func (n *Node) judgeStanding(who nodeAnswer) *standingAnswer {
 	case known.Instance == who.Instance:
 		out.Admitted = true
 	case known.Instance != "":
-		out.Refused = fmt.Sprintf("the data directory of node %s is empty, but the cluster counts on another one (instance %s), "+
-			"so it was lost or the wrong directory is mounted: put the right one back, or run `quorate node replace %s` and "+
+		out.Refused = fmt.Sprintf("the data directory of node %s is empty, but the cluster counts on another one "+
+			"(instance %s), so it was lost or the wrong directory is mounted: put the right one back, or run "+
+			"`quorate node replace %s` and "+
 			"start this node again", who.ID, short(known.Instance), who.ID)
 	}
 	return out

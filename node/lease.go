@@ -3,8 +3,6 @@ package node
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -90,7 +88,6 @@ func (n *Node) renewLease(ctx context.Context) error {
 			q.Installed = append(q.Installed, &quoratev1.InstalledPolicy{Partition: id, Revision: uint64(rev)})
 		}
 	}
-	slices.SortFunc(q.Installed, func(a, b *quoratev1.InstalledPolicy) int { return strings.Compare(a.Partition, b.Partition) })
 	from := n.source.Read()
 	answer, err := n.confirmAt(ctx, q)
 	if err != nil {

@@ -125,7 +125,8 @@ func (n *Node) open(ctx context.Context) (err error) {
 	n.doors = append(n.doors, http)
 	n.server, err = rpc.New(rpc.Config{
 		Node: n.cfg.ID, ClusterID: n.cfg.ClusterID, Version: n.version, Backend: (*backend)(n),
-		GRPC: grpc, HTTP: http, TLS: n.identity, Logger: n.logger, Ready: n.ready, LegacyHeaders: n.cfg.HTTPAnswers.LegacyHeaders,
+		GRPC: grpc, HTTP: http, TLS: n.identity, Logger: n.logger, Ready: n.ready,
+		LegacyHeaders: n.cfg.HTTPAnswers.LegacyHeaders,
 	})
 	if err != nil {
 		return err
