@@ -41,7 +41,8 @@ type policies struct {
 
 	mu      sync.Mutex // guards the fields below
 	entries map[string]*entry
-	kept    []keptPolicy // newest last
+	decoded map[state.Digest]weak.Pointer[policy.Policy] // bodies, as far as somebody uses them
+	kept    []keptPolicy                                 // newest last
 }
 
 // entry is one policy, wanted or in use.
@@ -59,6 +60,7 @@ type keptPolicy struct {
 func newPolicies(store *bodies.Store, logger *slog.Logger) *policies {
 	return &policies{
 		bodies: store, logger: logger, decoding: make(chan struct{}, maxDecoding), entries: map[string]*entry{},
+		decoded: map[state.Digest]weak.Pointer[policy.Policy]{},
 	}
 }
 
@@ -165,13 +167,16 @@ func (p *policies) local(ctx context.Context, ref *fsm.PolicyRef) (*policy.Polic
 	return effective, nil
 }
 
-// body decodes a body on this node.
+// body is a decoded body: the one that is in use, or it is decoded from what is on this node.
 func (p *policies) body(ctx context.Context, d state.Digest) (*policy.Policy, error) {
 	select {
 	case p.decoding <- struct{}{}:
 		defer func() { <-p.decoding }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
+	}
+	if used := p.used(d); used != nil {
+		return used, nil
 	}
 	f, size, err := p.bodies.Get(d)
 	if err != nil {
@@ -190,7 +195,31 @@ func (p *policies) body(ctx context.Context, d state.Digest) (*policy.Policy, er
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnusable, err)
 	}
-	return decoded, nil
+	p.use(d, decoded)
+	// Kept under what a revision that puts it in force as it is will ask for.
+	ref := fsm.PolicyRef{Body: d, Version: decoded.Version}
+	e := p.join(keyOf(&ref))
+	defer p.leave(e)
+	return p.keep(e, decoded, size), nil
+}
+
+// used is a body that somebody uses.
+func (p *policies) used(d state.Digest) *policy.Policy {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.decoded[d].Value()
+}
+
+// use notes a decoded body, and forgets those that nobody uses any more.
+func (p *policies) use(d state.Digest, decoded *policy.Policy) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for other, w := range p.decoded {
+		if w.Value() == nil {
+			delete(p.decoded, other)
+		}
+	}
+	p.decoded[d] = weak.Make(decoded)
 }
 
 func errPolicy(ref *fsm.PolicyRef, err error) error {
@@ -264,8 +293,8 @@ func (c *Control) Policy(ctx context.Context, r *state.Revision) (*policy.Policy
 	return c.policies.keep(e, found, ref.Bytes), nil
 }
 
-// Body decodes the policy body of this digest, if it is on this node; else bodies.ErrNotFound. Of a body that is
-// no policy the error wraps ErrUnusable, and policy.ErrEncoding or policy.Problems.
+// Body is the policy body of this digest, decoded, if it is on this node; else bodies.ErrNotFound. It is kept for a
+// while, so that a revision which puts it in force finds it ready. Of a body that is no policy the error wraps ErrUnusable, and policy.ErrEncoding or policy.Problems.
 func (c *Control) Body(ctx context.Context, d state.Digest) (*policy.Policy, error) {
 	return c.policies.body(ctx, d)
 }

@@ -258,3 +258,32 @@ func TestUnusedPoliciesLeave(t *testing.T) {
 	}
 	runtime.KeepAlive(used)
 }
+
+// Shows that a body which was looked at is ready: whoever asks for it later, by its digest, for a revision that puts it
+// in force as it is or for one with a switch, makes no second copy of it and reads no file.
+func TestBodyIsReady(t *testing.T) {
+	l := newLibrary(t)
+	r := l.revision()
+	r.Label = l.body.Version
+	must(t, l.put(t.Context(), r.Body))
+	first, err := l.Body(t.Context(), r.Body)
+	must(t, err)
+	files, err := filepath.Glob(filepath.Join(l.dir, "*.policy"))
+	if err != nil || len(files) != 1 {
+		t.Fatal(files, err)
+	}
+	must(t, os.Remove(files[0]))
+	runtime.GC() // what is kept does not hang on this test
+	again, err := l.Body(t.Context(), r.Body)
+	if err != nil || again != first {
+		t.Errorf("asked for again: %p %v, want %p", again, err, first)
+	}
+	found, err := l.Find(t.Context(), r.Ref(), noFetch)
+	if err != nil || found != first {
+		t.Errorf("for its revision: %p %v, want %p", found, err, first)
+	}
+	switched := l.revision(state.Switch{Class: "convert", Disabled: true})
+	if p, err := l.Find(t.Context(), switched.Ref(), noFetch); err != nil || !p.Classes["convert"].Disabled {
+		t.Errorf("with a switch: %+v %v", p, err)
+	}
+}

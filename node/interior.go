@@ -64,15 +64,18 @@ func (i *interior) HasBody(_ context.Context, q *quoratev1.HasBodyRequest) (*quo
 	return &quoratev1.HasBodyResponse{Has: has}, err
 }
 
-// PutBody keeps a policy's body.
+// PutBody keeps a policy's body, and makes it ready: else the install of a large one would find this node decoding for
+// longer than its policy lease runs.
 func (i *interior) PutBody(
-	_ context.Context, digest []byte, epoch uint64, chunks iter.Seq2[[]byte, error],
+	ctx context.Context, digest []byte, epoch uint64, chunks iter.Seq2[[]byte, error],
 ) error {
 	c, d, err := (*Node)(i).bodyOf(digest)
 	if err != nil {
 		return err
 	}
-	_, err = c.Bodies().Put(d, epoch, chunks)
+	if _, err = c.Bodies().Put(d, epoch, chunks); err == nil {
+		_, err = c.Body(ctx, d)
+	}
 	return err
 }
 
