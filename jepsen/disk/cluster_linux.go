@@ -27,8 +27,9 @@ const (
 const (
 	class         = "strict"
 	replayHorizon = 15 * time.Minute
+	firstVersion  = "disk"
 	policyText    = `
-version: disk
+version: ` + firstVersion + `
 default: {limits: [{name: default, limit: 1, window: 60s}]}
 classes:
   strict:
@@ -86,10 +87,31 @@ func NewCluster(ctx context.Context, dir string, o Options) (_ *Cluster, err err
 			return nil, err
 		}
 	}
-	if err := c.StartAll(ctx); err != nil {
+	if err := c.Start(c.Nodes...); err != nil {
 		return nil, err
 	}
-	return c, nil
+	return c, c.form(ctx)
+}
+
+// form makes the cluster, and waits until both its groups have all replicas and the nodes are ready.
+func (c *Cluster) form(ctx context.Context) error {
+	var last error
+	if err := await(ctx, "the cluster can be made", func() bool {
+		_, last = c.Command(ctx, "cluster", "init", "--partitions", "1", "--timeout", "10s",
+			"--policy", filepath.Join(c.dir, "policy.yaml"))
+		return last == nil
+	}); err != nil {
+		return errors.Join(err, last)
+	}
+	if err := c.AwaitReady(ctx, c.Nodes...); err != nil {
+		return err
+	}
+	for _, n := range c.Nodes {
+		if err := c.AwaitVote(ctx, n); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *Cluster) add(k, base int) error {
@@ -109,12 +131,12 @@ func (c *Cluster) add(k, base int) error {
 
 func (c *Cluster) configuration(self *Node) []byte {
 	var b strings.Builder
-	fmt.Fprintf(&b, "cluster_id: %s\nnode_id: %s\ndata_dir: %s\npolicy_file: %s\n",
-		clusterID, self.ID, self.DataDir, filepath.Join(c.dir, "policy.yaml"))
-	fmt.Fprintf(&b, "raft: {snapshot_log_mib: %d}\nstorage: {min_free_mib: %d}\nnodes:\n",
+	fmt.Fprintf(&b, "cluster_id: %s\nnode_id: %s\ndata_dir: %s\n", clusterID, self.ID, self.DataDir)
+	fmt.Fprintf(&b, "grpc: %q\nhttp: %q\nraft: %q\ngossip: %q\n", self.GRPC, self.HTTP, self.Raft, self.Gossip)
+	fmt.Fprintf(&b, "log_store: {snapshot_log_mib: %d}\nstorage: {min_free_mib: %d}\njoin:\n",
 		c.options.SnapshotLogMiB, c.options.MinFreeMiB)
 	for _, n := range c.Nodes {
-		fmt.Fprintf(&b, "  - {id: %s, grpc: %q, http: %q, raft: %q, gossip: %q}\n", n.ID, n.GRPC, n.HTTP, n.Raft, n.Gossip)
+		fmt.Fprintf(&b, "  - %q\n", n.Raft)
 	}
 	return []byte(b.String())
 }

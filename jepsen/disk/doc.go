@@ -12,6 +12,10 @@
 // a limit that they do not reach, so afterwards all can be accounted for: an acknowledged allow that is asked for
 // again must be the recorded answer, and what was sent must be consumed once and not twice.
 //
+// Beside it an operator acts on the cluster all the while (Acts), publishing policies and making tokens, so that the
+// control group, its audit trail and the policies' bodies have something to lose too: what was acknowledged must be
+// there afterwards, the trail must tell of exactly what is there, and each node must be able to show the policy.
+//
 // The tests need Linux, root, loop devices and mkfs.ext4; without, they are skipped, and fail when
 // QUORATE_DISK_REQUIRED is set. They run in a mount and process namespace of their own, so that neither a mount
 // nor a process outlives them. The environment:

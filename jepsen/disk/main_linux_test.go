@@ -123,13 +123,32 @@ func mustCluster(t *testing.T, o Options) *Cluster {
 	return c
 }
 
-// mustLoad starts a load that ends with the test.
-func mustLoad(t *testing.T, c *Cluster, padded bool) *Load {
+// work is what goes on while disks fail: decisions, and an operator's acts.
+type work struct {
+	*Load
+	acts *Acts
+}
+
+// mustWork starts work that ends with the test.
+func mustWork(t *testing.T, c *Cluster, padded bool) *work {
 	t.Helper()
-	l := c.StartLoad(padded)
-	t.Cleanup(l.Stop)
-	must(t, l.AwaitMore(within(t, 30*time.Second), 300))
-	return l
+	w := &work{c.StartLoad(padded), c.StartActs()}
+	t.Cleanup(w.Stop)
+	mustServe(t, w)
+	return w
+}
+
+// Stop ends the work.
+func (w *work) Stop() {
+	w.Load.Stop()
+	w.acts.Stop()
+}
+
+// mustServe shows that the cluster makes decisions, and takes the acts of an operator.
+func mustServe(t *testing.T, w *work) {
+	t.Helper()
+	must(t, w.AwaitMore(within(t, 30*time.Second), 300))
+	must(t, w.acts.AwaitMore(within(t, 30*time.Second), 2))
 }
 
 // within is a context that ends after a time, or with the test.
@@ -154,16 +173,29 @@ func mustLeader(t *testing.T, c *Cluster) *Node {
 	return leader
 }
 
-// mustAudit accounts for a load, of which nothing may be lost, and compares the replicas. The load pauses meanwhile.
-func mustAudit(t *testing.T, c *Cluster, l *Load) {
+func mustControlLeader(t *testing.T, c *Cluster) *Node {
 	t.Helper()
-	resume := l.Pause()
-	defer resume()
-	a, err := l.Audit(within(t, 2*time.Minute))
+	leader, err := c.ControlLeader(within(t, 30*time.Second))
+	must(t, err)
+	return leader
+}
+
+// mustAudit accounts for the work, of which nothing may be lost, and compares the replicas. The work pauses meanwhile.
+func mustAudit(t *testing.T, c *Cluster, w *work) {
+	t.Helper()
+	defer w.Pause()()
+	defer w.acts.Pause()()
+	a, err := w.Audit(within(t, 2*time.Minute))
 	t.Logf("%v", a)
 	must(t, err)
 	if len(a.Lost) > 0 {
 		t.Errorf("%d acknowledged allows are lost: %q", len(a.Lost), a.Lost[:min(5, len(a.Lost))])
+	}
+	acts, err := w.acts.Audit(within(t, time.Minute))
+	t.Logf("%v", acts)
+	must(t, err)
+	if len(acts.Lost) > 0 {
+		t.Errorf("%d acknowledged changes are lost: %q", len(acts.Lost), acts.Lost[:min(5, len(acts.Lost))])
 	}
 	must(t, c.AwaitAgreement(within(t, 30*time.Second), c.Nodes...))
 }

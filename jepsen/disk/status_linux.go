@@ -11,10 +11,29 @@ import (
 
 // Status is what `cluster status -o json` tells, as far as it matters here.
 type Status struct {
-	Partitions []struct {
-		Leader   string         `json:"leader"`
-		Replicas []ReplicaState `json:"replica_states"`
-	} `json:"partitions"`
+	Partitions []GroupState `json:"partitions"`
+	Control    *GroupState  `json:"control"`
+}
+
+// GroupState is how the replicas of a partition, or of the control group, stand.
+type GroupState struct {
+	Leader   string         `json:"leader"`
+	Replicas []ReplicaState `json:"replica_states"`
+}
+
+// replica is that of a node; the zero value when there is none.
+func (g *GroupState) replica(node string) ReplicaState {
+	for _, r := range g.Replicas {
+		if r.Node == node {
+			return r
+		}
+	}
+	return ReplicaState{}
+}
+
+// groups are the control group and the one partition.
+func (s *Status) groups() map[string]*GroupState {
+	return map[string]*GroupState{"the control group": s.Control, "the partition": &s.Partitions[0]}
 }
 
 // ReplicaState is how far a replica is.
@@ -37,6 +56,11 @@ func (c *Cluster) Command(ctx context.Context, args ...string) ([]byte, error) {
 	if len(addrs) == 0 {
 		return nil, errors.New("no node is up")
 	}
+	return c.commandAt(ctx, addrs, args...)
+}
+
+// commandAt runs a command that may ask the nodes at the addresses.
+func (c *Cluster) commandAt(ctx context.Context, addrs []string, args ...string) ([]byte, error) {
 	args = append(args, "--addr", strings.Join(addrs, ","))
 	out, err := exec.CommandContext(ctx, c.options.Binary, args...).Output()
 	var exit *exec.ExitError
@@ -56,21 +80,30 @@ func (c *Cluster) Status(ctx context.Context) (Status, error) {
 	if err := json.Unmarshal(out, &s); err != nil {
 		return s, fmt.Errorf("cluster status: %w: %s", err, out)
 	}
-	if len(s.Partitions) != 1 {
-		return s, fmt.Errorf("cluster status: %d partitions, expected one: %s", len(s.Partitions), out)
+	if len(s.Partitions) != 1 || s.Control == nil {
+		return s, fmt.Errorf("cluster status: expected the control group and one partition: %s", out)
 	}
 	return s, nil
 }
 
-// Leader waits until a node that is up leads.
-func (c *Cluster) Leader(ctx context.Context) (leader *Node, err error) {
+// Leader waits until a node that is up leads the partition.
+func (c *Cluster) Leader(ctx context.Context) (*Node, error) {
+	return c.leader(ctx, func(s *Status) string { return s.Partitions[0].Leader })
+}
+
+// ControlLeader waits until a node that is up leads the control group.
+func (c *Cluster) ControlLeader(ctx context.Context) (*Node, error) {
+	return c.leader(ctx, func(s *Status) string { return s.Control.Leader })
+}
+
+func (c *Cluster) leader(ctx context.Context, of func(*Status) string) (leader *Node, err error) {
 	err = await(ctx, "a node leads", func() bool {
 		s, err := c.Status(ctx)
 		if err != nil {
 			return false
 		}
 		for _, n := range c.Nodes {
-			if n.ID == s.Partitions[0].Leader && n.Up() {
+			if n.ID == of(&s) && n.Up() {
 				leader = n
 			}
 		}
@@ -79,48 +112,58 @@ func (c *Cluster) Leader(ctx context.Context) (leader *Node, err error) {
 	return leader, err
 }
 
-// AwaitVote waits until a node is a follower or leads: no learner any more.
+// AwaitVote waits until a node is a follower or leads in both groups: no learner any more.
 func (c *Cluster) AwaitVote(ctx context.Context, n *Node) error {
-	return await(ctx, n.ID+" has a vote", func() bool {
+	return await(ctx, n.ID+" has its votes", func() bool {
 		s, err := c.Status(ctx)
 		if err != nil {
 			return false
 		}
-		for _, r := range s.Partitions[0].Replicas {
-			if r.Node == n.ID && r.Reachable {
-				return r.Role == "follower" || r.Role == "leader"
+		for _, g := range s.groups() {
+			r := g.replica(n.ID)
+			if !r.Reachable || r.Role != "follower" && r.Role != "leader" {
+				return false
 			}
 		}
-		return false
+		return true
 	})
 }
 
-// AwaitAgreement waits until the nodes have applied the same index, and fails if their states differ there. While
-// a load runs they hardly ever do, so it is to be stopped before.
+// AwaitAgreement waits until the nodes have applied the same index, in the partition and in the control group, and
+// fails if their states differ there. While a load runs they hardly ever do, so it is to be stopped before.
 func (c *Cluster) AwaitAgreement(ctx context.Context, nodes ...*Node) error {
+	agreed := map[string]bool{}
 	var differ error
 	err := await(ctx, "the replicas have applied the same index", func() bool {
 		s, err := c.Status(ctx)
 		if err != nil {
 			return false
 		}
-		byNode := map[string]ReplicaState{}
-		for _, r := range s.Partitions[0].Replicas {
-			byNode[r.Node] = r
-		}
-		first := byNode[nodes[0].ID]
-		same := first.Reachable && first.AppliedIndex > 0 && first.Digest != ""
-		for _, n := range nodes[1:] {
-			r := byNode[n.ID]
-			same = same && r.Reachable && r.AppliedIndex == first.AppliedIndex
-			if same && r.Digest != first.Digest {
-				differ = fmt.Errorf("at index %d the state of %s is %s, that of %s is %s",
-					r.AppliedIndex, first.Node, first.Digest, r.Node, r.Digest)
+		for name, g := range s.groups() {
+			same, err := g.agree(nodes)
+			if err != nil {
+				differ = fmt.Errorf("%s: %w", name, err)
 			}
+			agreed[name] = agreed[name] || same
 		}
-		return same || differ != nil
+		return differ != nil || len(agreed) == 2 && agreed["the partition"] && agreed["the control group"]
 	})
 	return errors.Join(err, differ)
+}
+
+// agree reports whether the nodes' replicas have applied the same index; their states must then be the same.
+func (g *GroupState) agree(nodes []*Node) (same bool, differ error) {
+	first := g.replica(nodes[0].ID)
+	same = first.Reachable && first.AppliedIndex > 0 && first.Digest != ""
+	for _, n := range nodes[1:] {
+		r := g.replica(n.ID)
+		same = same && r.Reachable && r.AppliedIndex == first.AppliedIndex
+		if same && r.Digest != first.Digest {
+			differ = fmt.Errorf("at index %d the state of %s is %s, that of %s is %s",
+				r.AppliedIndex, first.Node, first.Digest, r.Node, r.Digest)
+		}
+	}
+	return same, differ
 }
 
 // Used is how much a principal has used of the load's class.
