@@ -265,14 +265,20 @@ func TestBodyIsReady(t *testing.T) {
 	l := newLibrary(t)
 	r := l.revision()
 	r.Label = l.body.Version
-	must(t, l.put(t.Context(), r.Body))
+	if err := l.put(t.Context(), r.Body); err != nil {
+		t.Fatal(err)
+	}
 	first, err := l.Body(t.Context(), r.Body)
-	must(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	files, err := filepath.Glob(filepath.Join(l.dir, "*.policy"))
 	if err != nil || len(files) != 1 {
 		t.Fatal(files, err)
 	}
-	must(t, os.Remove(files[0]))
+	if err := os.Remove(files[0]); err != nil {
+		t.Fatal(err)
+	}
 	runtime.GC() // what is kept does not hang on this test
 	again, err := l.Body(t.Context(), r.Body)
 	if err != nil || again != first {
