@@ -17,6 +17,7 @@ func newCert(o *options) *cobra.Command {
 		newCertCA(o), newCertNode(o), newCertGateway(o),
 		newCertCaller(o, identity.Admin, "Make the certificate of an administrator, who may use all commands but check"),
 		newCertCaller(o, identity.Viewer, "Make the certificate of somebody who looks on, or of a metrics collector"),
+		newCertGossip(o),
 	)
 	cmd.Long = `cert makes a CA for a cluster and certificates by it: for each node, each gateway, and the people who
 operate the cluster or look on. Whoever has ca-key.pem can be anybody: keep it off the nodes. No file is written over:

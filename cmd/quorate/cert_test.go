@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/quorate/quorate/internal/identity"
 )
 
@@ -109,40 +107,5 @@ func TestCertMistakes(t *testing.T) {
 	}
 	if now, err := os.ReadFile(filepath.Join(dir, "ca-key.pem")); err != nil || string(now) != string(key) {
 		t.Errorf("the CA's key was changed: %v", err)
-	}
-}
-
-// Shows that the TLS flags go before the environment, that none is plaintext, and that they go together.
-func TestTLSFlags(t *testing.T) {
-	dir := t.TempDir()
-	ca := mustCert(t, "ca", "--dir", dir)
-	v, a := mustCert(t, "viewer", "v", "--dir", dir), mustCert(t, "admin", "a", "--dir", dir)
-	cmd := &cobra.Command{Use: "check"}
-	setEnv := func(ca, cert, key string) {
-		t.Setenv(tlsCAEnv, ca)
-		t.Setenv(tlsCertEnv, cert)
-		t.Setenv(tlsKeyEnv, key)
-	}
-	setEnv("", "", "")
-	if s, err := (&options{}).identity(cmd); s != nil || err != nil {
-		t.Errorf("nothing named: %v %v", s, err)
-	}
-	setEnv(ca.Cert, v.Cert, v.Key)
-	if s, err := (&options{}).identity(cmd); err != nil || s.ID().Name != "v" {
-		t.Errorf("the environment: %v", err)
-	}
-	o := &options{tls: identity.Files{Cert: a.Cert, Key: a.Key}}
-	if s, err := o.identity(cmd); err != nil || s.ID().Name != "a" {
-		t.Errorf("flags before the environment: %v", err)
-	}
-	setEnv("", v.Cert, v.Key)
-	r := runWith(t, "", "peek", "u", "c")
-	if r.status != exitUsage || !strings.Contains(r.stderr, "give all three") {
-		t.Errorf("without a CA: %+v", r)
-	}
-	setEnv(ca.Cert, v.Cert, a.Key)
-	r = runWith(t, "", "peek", "u", "c")
-	if r.status != exitError || !strings.Contains(r.stderr, "the key must be that of the first certificate") {
-		t.Errorf("another's key: %+v", r)
 	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -12,47 +11,9 @@ import (
 
 	"github.com/quorate/quorate/policy"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
-	"github.com/quorate/quorate/quotaerr"
 	"github.com/quorate/quorate/rpc"
 	"github.com/quorate/quorate/rpc/client"
-	"github.com/quorate/quorate/rpc/errtable"
 )
-
-// defaultTimeout is how long a client command tries: longer than a failover takes, and well within the
-// default replay horizon.
-const defaultTimeout = 10 * time.Second
-
-// withClient runs f with a client of the cluster and a deadline.
-func (o *options) withClient(cmd *cobra.Command, f func(ctx context.Context, c *client.Client) error) error {
-	if o.timeout <= 0 {
-		return usagef(cmd, "--timeout is %s: use a time above 0", o.timeout)
-	}
-	addrs, err := o.addrs(cmd)
-	if err != nil {
-		return err
-	}
-	own, err := o.identity(cmd)
-	if err != nil {
-		return err
-	}
-	c, err := client.New(addrs, client.WithTLS(own))
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), o.timeout)
-	defer cancel()
-	err = f(ctx, c)
-	return errors.Join(asStatus(err), c.Close())
-}
-
-// asStatus gives an error of the cluster the exit status that its reason has.
-func asStatus(err error) error {
-	var e *quotaerr.Error
-	if errors.As(err, &e) && errtable.Lookup(e.Reason).Retryable() {
-		return unavailable(e)
-	}
-	return err
-}
 
 func newCheck(o *options) *cobra.Command {
 	req := &quoratev1.CheckRequest{}

@@ -9,11 +9,10 @@ import (
 	"github.com/spf13/cobra"
 
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
-	"github.com/quorate/quorate/rpc/client"
 )
 
 func newCluster(o *options) *cobra.Command {
-	return newGroup("cluster", "Show the cluster", newClusterStatus(o))
+	return newGroup("cluster", "Make and show the cluster", newClusterInit(o), newClusterStatus(o))
 }
 
 func newClusterStatus(o *options) *cobra.Command {
@@ -22,15 +21,21 @@ func newClusterStatus(o *options) *cobra.Command {
 		Short: "Show nodes, partitions and who leads",
 		Args:  usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return o.withClient(cmd, func(ctx context.Context, c *client.Client) error {
-				s, err := c.ClusterStatus(ctx)
+			return o.withSession(cmd, func(ctx context.Context, s *session) error {
+				r, err := clusterStatus(ctx, s)
 				if err != nil {
 					return err
 				}
-				return o.printStatus(cmd, s)
+				return o.printStatus(cmd, viewOf(r))
 			})
 		},
 	}
+}
+
+func clusterStatus(ctx context.Context, s *session) (*quoratev1.ClusterStatusResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return s.ClusterStatus(ctx)
 }
 
 // clusterView is a cluster's status as it is printed.
@@ -38,6 +43,7 @@ type clusterView struct {
 	ClusterID  string          `json:"cluster_id"`
 	Nodes      []nodeView      `json:"nodes"`
 	Partitions []partitionView `json:"partitions"`
+	Control    *partitionView  `json:"control"` // null before the cluster is made
 }
 
 type nodeView struct {
@@ -48,9 +54,12 @@ type nodeView struct {
 	Reachable bool   `json:"reachable"`
 	Version   string `json:"version"`
 	Waiting   string `json:"waiting"` // for what, before it has its replicas
+	Zone      string `json:"zone"`
+	State     string `json:"state"` // active or draining
 }
 
-// partitionView is a partition as its leader sees it; without one, as the replica that has applied most.
+// partitionView is a partition, or the control group, as its leader sees it; without one, as the replica that has
+// applied most.
 type partitionView struct {
 	ID             string        `json:"id"`
 	Leader         string        `json:"leader"`
@@ -87,29 +96,66 @@ func viewOf(s *quoratev1.ClusterStatusResponse) clusterView {
 	v := clusterView{ClusterID: s.GetClusterId(), Nodes: []nodeView{}, Partitions: []partitionView{}}
 	for _, n := range s.GetNodes() {
 		v.Nodes = append(v.Nodes, nodeView{
-			n.GetId(), n.GetGrpc(), n.GetHttp(), n.GetRaft(), n.GetReachable(), n.GetVersion(),
-			n.GetWaiting(),
+			ID: n.GetId(), GRPC: n.GetGrpc(), HTTP: n.GetHttp(), Raft: n.GetRaft(), Reachable: n.GetReachable(),
+			Version: n.GetVersion(), Waiting: n.GetWaiting(), Zone: n.GetZone(), State: n.GetState(),
 		})
 	}
 	for _, p := range s.GetPartitions() {
-		pv := partitionView{
-			ID: p.GetId(), Leader: p.GetLeader(), Term: p.GetTerm(), Replicas: p.GetReplicas(),
-			Ranges: []rangeView{}, PolicyRevision: p.GetPolicyRevision(), PolicyVersion: p.GetPolicyVersion(),
-			AppliedIndex: p.GetAppliedIndex(), Digest: p.GetDigest(), ReplicaStates: []replicaView{},
-		}
-		for _, r := range p.GetRanges() {
-			pv.Ranges = append(pv.Ranges, rangeView{r.GetFirstSlot(), r.GetLastSlot(), r.GetEpoch()})
-		}
-		for _, r := range p.GetReplicaStates() {
-			pv.ReplicaStates = append(pv.ReplicaStates, replicaView{
-				Node: r.GetNode(), Role: roleText(r), Reachable: r.GetReachable(), AppliedIndex: r.GetAppliedIndex(),
-				Digest: r.GetDigest(), Learner: r.GetLearner(), Stopped: r.GetStopped(), FeatureLevel: r.GetFeatureLevel(),
-				DiskLow: r.GetDiskLow(), Instance: r.GetInstance(),
-			})
-		}
-		v.Partitions = append(v.Partitions, pv)
+		v.Partitions = append(v.Partitions, partitionOf(p))
+	}
+	if s.GetControl() != nil {
+		control := partitionOf(s.GetControl())
+		v.Control = &control
 	}
 	return v
+}
+
+func partitionOf(p *quoratev1.Partition) partitionView {
+	v := partitionView{
+		ID: p.GetId(), Leader: p.GetLeader(), Term: p.GetTerm(), Replicas: append([]string{}, p.GetReplicas()...),
+		Ranges: []rangeView{}, PolicyRevision: p.GetPolicyRevision(), PolicyVersion: p.GetPolicyVersion(),
+		AppliedIndex: p.GetAppliedIndex(), Digest: p.GetDigest(), ReplicaStates: []replicaView{},
+	}
+	for _, r := range p.GetRanges() {
+		v.Ranges = append(v.Ranges, rangeView{r.GetFirstSlot(), r.GetLastSlot(), r.GetEpoch()})
+	}
+	for _, r := range p.GetReplicaStates() {
+		v.ReplicaStates = append(v.ReplicaStates, replicaView{
+			Node: r.GetNode(), Role: roleText(r), Reachable: r.GetReachable(), AppliedIndex: r.GetAppliedIndex(),
+			Digest: r.GetDigest(), Learner: r.GetLearner(), Stopped: r.GetStopped(), FeatureLevel: r.GetFeatureLevel(),
+			DiskLow: r.GetDiskLow(), Instance: r.GetInstance(),
+		})
+	}
+	return v
+}
+
+// groups are the control group, once it is there, and the partitions.
+func (v clusterView) groups() []partitionView {
+	if v.Control == nil {
+		return v.Partitions
+	}
+	return append([]partitionView{*v.Control}, v.Partitions...)
+}
+
+// voters are the nodes whose replicas vote, learners those whose replicas do not yet.
+func (p partitionView) voters() []string   { return p.nodes(false) }
+func (p partitionView) learners() []string { return p.nodes(true) }
+
+func (p partitionView) nodes(learner bool) (out []string) {
+	for _, r := range p.ReplicaStates {
+		if r.Learner == learner {
+			out = append(out, r.Node)
+		}
+	}
+	return out
+}
+
+// policyText is the policy in force in a partition; a dash before there is one, and for the control group.
+func (p partitionView) policyText() string {
+	if p.PolicyRevision == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%s (%d)", p.PolicyVersion, p.PolicyRevision)
 }
 
 // roleText is a replica's role in a word. A node that does not answer cannot say it.
@@ -141,12 +187,14 @@ func (r replicaView) short() string {
 	return dash(first)
 }
 
-func (o *options) printStatus(cmd *cobra.Command, s *quoratev1.ClusterStatusResponse) error {
-	v, w := viewOf(s), cmd.OutOrStdout()
+func (o *options) printStatus(cmd *cobra.Command, v clusterView) error {
+	w := cmd.OutOrStdout()
 	err := o.output.print(w, v, func(t table.Writer) {
-		t.AppendHeader(table.Row{"node", "grpc", "http", "raft", "reachable", "version", "waiting"})
+		t.AppendHeader(table.Row{"node", "state", "zone", "grpc", "http", "raft", "reachable", "version", "waiting"})
 		for _, n := range v.Nodes {
-			t.AppendRow(table.Row{n.ID, n.GRPC, n.HTTP, n.Raft, n.Reachable, dash(n.Version), dash(n.Waiting)})
+			t.AppendRow(table.Row{
+				n.ID, dash(n.State), dash(n.Zone), n.GRPC, n.HTTP, n.Raft, n.Reachable, dash(n.Version), dash(n.Waiting),
+			})
 		}
 	})
 	if err != nil || o.output != outputTable {
@@ -159,11 +207,11 @@ func (o *options) printStatus(cmd *cobra.Command, s *quoratev1.ClusterStatusResp
 		t.AppendHeader(table.Row{
 			"partition", "slots", "policy", "replica", "instance", "role", "applied", "digest", "level", "notes",
 		})
-		for _, p := range v.Partitions {
+		for _, p := range v.groups() {
 			for _, r := range p.ReplicaStates {
 				t.AppendRow(table.Row{
-					p.ID, slotsText(p.Ranges), fmt.Sprintf("%s (%d)", p.PolicyVersion, p.PolicyRevision),
-					r.Node, r.short(), r.Role, r.AppliedIndex, dash(r.Digest), r.FeatureLevel, r.notes(),
+					p.ID, slotsText(p.Ranges), p.policyText(), r.Node, r.short(), r.Role, r.AppliedIndex, dash(r.Digest),
+					r.FeatureLevel, r.notes(),
 				})
 			}
 		}

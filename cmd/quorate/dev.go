@@ -19,17 +19,20 @@ import (
 const (
 	// maxDevNodes bounds a local cluster. Five are the most that vote in one group.
 	maxDevNodes = 5
-	// devReadyTimeout is how long a local cluster may take to have a leader.
+	// maxDevPartitions is more than anybody tries on one machine.
+	maxDevPartitions = 32
+	// devReadyTimeout is how long a local cluster may take to be ready.
 	devReadyTimeout = 30 * time.Second
 )
 
 // devFlags are the flags of dev.
 type devFlags struct {
-	nodes     int
-	processes bool
-	basePort  int
-	dataDir   string
-	policy    string
+	nodes      int
+	partitions int
+	processes  bool
+	basePort   int
+	dataDir    string
+	policy     string
 }
 
 func newDev(o *options) *cobra.Command {
@@ -39,7 +42,8 @@ func newDev(o *options) *cobra.Command {
 		Short: "Run a cluster on this machine, to try things",
 		Long: `dev runs a cluster on loopback: real Raft, real files, an example policy. Node k, from 0, listens on
 base+10k for gRPC, then +1 HTTP, +2 Raft and +3 gossip. It ends with its nodes on SIGINT or SIGTERM. Started
-again on the same --data-dir it goes on where it was; without one the files are temporary.`,
+again on the same --data-dir it goes on where it was; without one the files are temporary. --partitions and --policy
+count when the cluster is made.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
@@ -47,16 +51,19 @@ again on the same --data-dir it goes on where it was; without one the files are 
 				return usagef(cmd, "--nodes is %d: use 1 to %d", f.nodes, maxDevNodes)
 			case f.basePort < 1 || f.basePort+10*(f.nodes-1)+3 > 65535:
 				return usagef(cmd, "--base-port %d leaves no room for the nodes' ports", f.basePort)
+			case f.partitions < 0 || f.partitions > maxDevPartitions:
+				return usagef(cmd, "--partitions is %d: use 1 to %d", f.partitions, maxDevPartitions)
 			}
 			return runDev(cmd.Context(), f, o.output, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&f.nodes, "nodes", 3, "number of nodes")
+	flags.IntVar(&f.partitions, "partitions", 0, "number of partitions that it begins with (default: as many as nodes)")
 	flags.BoolVar(&f.processes, "processes", false, "run each node as a process of its own")
 	flags.IntVar(&f.basePort, "base-port", 7070, "first port")
 	flags.StringVar(&f.dataDir, "data-dir", "", "where the nodes keep their files (default: temporary)")
-	flags.StringVar(&f.policy, "policy", "", "the policy of the cluster's birth (default: an example)")
+	flags.StringVar(&f.policy, "policy", "", "the cluster's first policy (default: an example)")
 	return cmd
 }
 
@@ -68,7 +75,7 @@ func runDev(ctx context.Context, f *devFlags, format outputFormat, stdout, stder
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	}
-	c, err := layDevCluster(dir, f, stderr)
+	c, err := layDevCluster(dir, f)
 	if err != nil {
 		return err
 	}
@@ -82,7 +89,7 @@ func runDev(ctx context.Context, f *devFlags, format outputFormat, stdout, stder
 	if err != nil {
 		return err
 	}
-	if err := c.awaitReady(ctx, running); err != nil {
+	if err := c.bringUp(ctx, f, running, stderr); err != nil {
 		return errors.Join(err, running.stop())
 	}
 	running.report()

@@ -1,33 +1,32 @@
 package main
 
 import (
-	"context"
 	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/quorate/quorate/node"
-	"github.com/quorate/quorate/policy"
-	"github.com/quorate/quorate/rpc/client"
 )
 
 //go:embed example-policy.yaml
 var examplePolicy []byte
 
-// devCluster is a local cluster laid out in a directory: a record of what it is, the policy of its birth,
-// and for each node a configuration, a data directory and a log.
+// devPolicyName is the file of the cluster's first policy, in its directory.
+const devPolicyName = "policy.yaml"
+
+// devCluster is a local cluster laid out in a directory: a record of what it is, its first policy, and for each
+// node a configuration, a data directory and a log.
 type devCluster struct {
 	dir   string
+	found bool // by an earlier run
 	nodes []*node.Config
 	files []string // configurations
 	logs  []string
@@ -41,7 +40,7 @@ type devRecord struct {
 }
 
 // layDevCluster makes the directory's files, or finds those of an earlier run.
-func layDevCluster(dir string, f *devFlags, stderr io.Writer) (*devCluster, error) {
+func layDevCluster(dir string, f *devFlags) (*devCluster, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
@@ -49,23 +48,24 @@ func layDevCluster(dir string, f *devFlags, stderr io.Writer) (*devCluster, erro
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, err
 	}
-	record, err := devRecordIn(dir, f, stderr)
+	record, found, err := devRecordIn(dir, f)
 	if err != nil {
 		return nil, err
 	}
-	c := &devCluster{dir: dir}
-	var peers []node.Peer
+	c := &devCluster{dir: dir, found: found}
+	at := func(k, offset int) string { return fmt.Sprintf("127.0.0.1:%d", f.basePort+10*k+offset) }
+	var join []string
 	for k := range f.nodes {
-		at := func(offset int) string { return fmt.Sprintf("127.0.0.1:%d", f.basePort+10*k+offset) }
-		peers = append(peers, node.Peer{ID: fmt.Sprintf("n%d", k), GRPC: at(0), HTTP: at(1), Raft: at(2), Gossip: at(3)})
+		join = append(join, at(k, 2))
 	}
-	for _, p := range peers {
+	for k := range f.nodes {
+		id := fmt.Sprintf("n%d", k)
 		cfg := &node.Config{
-			ClusterID: record.ClusterID, ID: p.ID, Nodes: peers,
-			DataDir: filepath.Join(dir, p.ID), PolicyFile: filepath.Join(dir, "policy.yaml"),
+			ClusterID: record.ClusterID, ID: id, DataDir: filepath.Join(dir, id),
+			GRPC: at(k, 0), HTTP: at(k, 1), Raft: at(k, 2), Gossip: at(k, 3), Join: join,
 		}
 		cfg.SetDefaults()
-		file := filepath.Join(dir, p.ID+".yaml")
+		file := filepath.Join(dir, id+".yaml")
 		src, err := cfg.YAML()
 		if err != nil {
 			return nil, err
@@ -74,111 +74,63 @@ func layDevCluster(dir string, f *devFlags, stderr io.Writer) (*devCluster, erro
 			return nil, err
 		}
 		c.nodes, c.files = append(c.nodes, cfg), append(c.files, file)
-		c.logs = append(c.logs, filepath.Join(dir, p.ID+".log"))
+		c.logs = append(c.logs, c.logOf(id))
 	}
 	return c, nil
 }
 
-// devRecordIn reads the record of an earlier run, or makes it, and with it the policy of the birth.
-func devRecordIn(dir string, f *devFlags, stderr io.Writer) (devRecord, error) {
+// devRecordIn reads the record of an earlier run, or makes it, and with it the cluster's first policy.
+func devRecordIn(dir string, f *devFlags) (r devRecord, found bool, err error) {
 	path := filepath.Join(dir, "dev.json")
-	var r devRecord
 	src, err := os.ReadFile(path)
 	if err == nil {
 		if err := json.Unmarshal(src, &r); err != nil {
-			return r, fmt.Errorf("%s: %w; it is not a directory of dev, or is damaged: use another", path, err)
+			return r, true, fmt.Errorf("%s: %w; it is not a directory of dev, or is damaged: use another", path, err)
 		}
-		if r.Nodes != f.nodes {
-			return r, fmt.Errorf("%s holds a cluster of %d nodes: start it with --nodes %d, or use another directory",
-				dir, r.Nodes, r.Nodes)
-		}
-		if r.BasePort != f.basePort {
-			return r, fmt.Errorf("%s holds a cluster on ports from %d: start it with --base-port %d, or use another directory",
-				dir, r.BasePort, r.BasePort)
-		}
-		if f.policy != "" {
-			fmt.Fprintf(stderr, "%s holds a cluster that has its policy already: --policy is not read\n", dir)
-		}
-		return r, nil
+		return r, true, r.contradicted(dir, f)
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		return r, err
+		return r, false, err
 	}
 	if found, err := os.ReadDir(dir); err != nil || len(found) > 0 {
-		return r, errors.Join(err, fmt.Errorf("%s is not empty and holds no cluster of dev: use another directory", dir))
+		return r, false,
+			errors.Join(err, fmt.Errorf("%s is not empty and holds no cluster of dev: use another directory", dir))
 	}
-	text := examplePolicy
+	name, text := "the example policy", examplePolicy
 	if f.policy != "" {
+		name = f.policy
 		if text, err = os.ReadFile(f.policy); err != nil {
-			return r, fmt.Errorf("--policy: %w", err)
+			return r, false, fmt.Errorf("--policy: %w", err)
 		}
 	}
-	if _, err := policy.Parse(f.policy, text); err != nil {
-		return r, err
+	if _, err := parsePolicy(name, text); err != nil {
+		return r, false, err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "policy.yaml"), text, 0o600); err != nil {
-		return r, err
+	if err := os.WriteFile(filepath.Join(dir, devPolicyName), text, 0o600); err != nil {
+		return r, false, err
 	}
 	r = devRecord{ClusterID: uuid.NewString(), Nodes: f.nodes, BasePort: f.basePort}
 	src, err = json.Marshal(r)
 	if err != nil {
-		return r, err
+		return r, false, err
 	}
-	return r, os.WriteFile(path, src, 0o600)
+	return r, false, os.WriteFile(path, src, 0o600)
 }
 
-func (c *devCluster) self(i int) node.Peer { return c.nodes[i].Nodes[i] }
-
-func (c *devCluster) logOf(id string) string { return filepath.Join(c.dir, id+".log") }
-
-// awaitReady waits until every node answers and knows who leads.
-func (c *devCluster) awaitReady(ctx context.Context, running *devRunning) error {
-	ctx, cancel := context.WithTimeout(ctx, devReadyTimeout)
-	defer cancel()
-	look := time.NewTicker(20 * time.Millisecond)
-	defer look.Stop()
-	for i := 0; i < len(c.nodes); {
-		if c.ready(ctx, i) {
-			i++
-			continue
-		}
-		select {
-		case <-ctx.Done():
-			if errors.Is(ctx.Err(), context.Canceled) {
-				return errors.New("interrupted before the cluster was ready")
-			}
-			return fmt.Errorf("the cluster is not ready after %s: see the logs in %s", devReadyTimeout, c.dir)
-		case <-running.failed:
-			return running.why()
-		case <-look.C:
-		}
+// contradicted reports which flag does not fit the cluster that a directory holds.
+func (r devRecord) contradicted(dir string, f *devFlags) error {
+	if r.Nodes != f.nodes {
+		return fmt.Errorf("%s holds a cluster of %d nodes: start it with --nodes %d, or use another directory",
+			dir, r.Nodes, r.Nodes)
+	}
+	if r.BasePort != f.basePort {
+		return fmt.Errorf("%s holds a cluster on ports from %d: start it with --base-port %d, or use another directory",
+			dir, r.BasePort, r.BasePort)
 	}
 	return nil
 }
 
-// ready reports whether node i says so itself, and that it is of this cluster: another one may have its
-// ports.
-func (c *devCluster) ready(ctx context.Context, i int) bool {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.self(i).HTTP+"/readyz", nil)
-	if err != nil {
-		return false
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return false
-	}
-	if resp.Body.Close() != nil || resp.StatusCode != http.StatusOK {
-		return false
-	}
-	node, err := client.New([]string{c.self(i).GRPC})
-	if err != nil {
-		return false
-	}
-	status, err := node.ClusterStatus(ctx)
-	return node.Close() == nil && err == nil && status.GetClusterId() == c.nodes[i].ClusterID
-}
+func (c *devCluster) logOf(id string) string { return filepath.Join(c.dir, id+".log") }
 
 // devNode is a node in the line that -o json prints.
 type devNode struct {
@@ -197,8 +149,8 @@ func (c *devCluster) announce(format outputFormat, w io.Writer, running *devRunn
 		Nodes []devNode `json:"nodes"`
 	}
 	for i, cfg := range c.nodes {
-		p := c.self(i)
-		out.Nodes = append(out.Nodes, devNode{p.ID, running.pids[i], p.GRPC, p.HTTP, p.Raft, p.Gossip, cfg.DataDir})
+		out.Nodes = append(out.Nodes,
+			devNode{cfg.ID, running.pids[i], cfg.GRPC, cfg.HTTP, cfg.Raft, cfg.Gossip, cfg.DataDir})
 	}
 	if format == outputJSON || format == outputYAML {
 		return format.print(w, out, nil)

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"os/exec"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -110,41 +109,7 @@ func (p *processes) mustUsed(t *testing.T, principal, class string, want int64) 
 func (p *processes) status(t *testing.T) (v clusterView, ok bool) {
 	t.Helper()
 	r := p.ask(t, "cluster", "status", "-o", "json")
-	return v, json.Unmarshal([]byte(r.stdout), &v) == nil && len(v.Partitions) == 1
-}
-
-// leader is the id of the node that leads.
-func (p *processes) leader(t *testing.T) (id string) {
-	t.Helper()
-	until(t, "there is a leader", func() bool {
-		v, ok := p.status(t)
-		if ok {
-			id = v.Partitions[0].Leader
-		}
-		return id != ""
-	})
-	return id
-}
-
-// mustAgree waits until all replicas are at the same entry, and checks that they hold the same state.
-func (p *processes) mustAgree(t *testing.T) {
-	t.Helper()
-	var states []replicaView
-	until(t, "all replicas are at the same entry", func() bool {
-		v, ok := p.status(t)
-		if !ok {
-			return false
-		}
-		states = v.Partitions[0].ReplicaStates
-		return len(states) == len(p.nodes) && !slices.ContainsFunc(states, func(r replicaView) bool {
-			return !r.Reachable || r.AppliedIndex == 0 || r.AppliedIndex != states[0].AppliedIndex
-		})
-	})
-	for _, r := range states {
-		if r.Digest == "" || r.Digest != states[0].Digest {
-			t.Errorf("the states differ: %+v", states)
-		}
-	}
+	return v, json.Unmarshal([]byte(r.stdout), &v) == nil && len(v.Partitions) > 0
 }
 
 // mustClient makes a gRPC client of some addresses for the time of the test.

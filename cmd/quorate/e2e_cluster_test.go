@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 )
 
 // binary is the program under test: $QUORATE_BINARY, or one that is built for the run.
@@ -96,6 +98,8 @@ type processes struct {
 	dev    *exec.Cmd // nil once it has ended
 	stderr *lockedBuffer
 	own    map[string]*exec.Cmd // nodes started by the test
+
+	routing *quoratev1.RoutingMap // once it was asked for
 }
 
 // lockedBuffer collects what a process writes while a test reads it.

@@ -187,7 +187,7 @@ func TestCrowdAndKilledLeaders(t *testing.T) {
 	for round := range rounds(t) {
 		c := &crowd{p: p, principal: fmt.Sprint("crowd", round), clients: clients}
 		after := killAfter[round%len(killAfter)]
-		c.rush(t, p.leader(t), after)
+		c.rush(t, p.leaderOf(t, c.principal), after)
 		c.pauses(counts)
 		p.restart(t, c.killedID)
 		c.settle(t, counts)

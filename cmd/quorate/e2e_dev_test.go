@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -60,6 +61,62 @@ func TestKilledDev(t *testing.T) {
 
 	again := mustStart(t, p.dir, p.base)
 	mustSame(t, again.nodes, "u1", "convert", made)
+}
+
+// Shows that dev goes on where an earlier one was cut short: on a directory whose nodes have never met, and on one
+// whose cluster is made and has no policy yet, with the policy that was laid down or with another; and that a
+// cluster with a policy keeps it, whatever --policy says.
+func TestDevGoesOn(t *testing.T) {
+	t.Parallel()
+	f := &devFlags{nodes: 3, basePort: mustFreePorts(t, 3), policy: filepath.Join(t.TempDir(), "policy.yaml")}
+	mustPut(t, f.policy, e2ePolicy)
+	other := filepath.Join(t.TempDir(), "other.yaml")
+	mustPut(t, other, strings.Replace(e2ePolicy, "version: e2e", "version: other", 1))
+	for _, tt := range []struct {
+		made bool // whether the cluster was made before
+		args []string
+		want string // the policy's label
+	}{{false, nil, "e2e"}, {true, nil, "e2e"}, {true, []string{"--policy", other}, "other"}} {
+		dir := t.TempDir()
+		c, err := layDevCluster(dir, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tt.made {
+			p := &processes{dir: dir, base: f.basePort, stderr: &lockedBuffer{}, own: map[string]*exec.Cmd{}}
+			for _, n := range c.nodes {
+				p.nodes = append(p.nodes, devNode{ID: n.ID, GRPC: n.GRPC, HTTP: n.HTTP, DataDir: n.DataDir})
+				mustPut(t, c.logOf(n.ID), "")
+				p.launch(t, n.ID)
+			}
+			until(t, "the cluster is made", func() bool {
+				return p.ask(t, "cluster", "init", "--partitions", "2").status == exitDone
+			})
+			p.stop(t, syscall.SIGTERM)
+		}
+		p := mustStart(t, dir, f.basePort, tt.args...)
+		v, _ := p.status(t)
+		if want := map[bool]int{true: 2, false: 3}[tt.made]; len(v.Partitions) != want {
+			t.Errorf("%+v: %d partitions, want %d", tt, len(v.Partitions), want)
+		}
+		for _, g := range v.Partitions {
+			if g.PolicyVersion != tt.want || g.PolicyRevision != 1 {
+				t.Errorf("%+v: %s has revision %d, %s", tt, g.ID, g.PolicyRevision, g.PolicyVersion)
+			}
+		}
+		p.stop(t, syscall.SIGTERM)
+		if tt.args == nil {
+			continue
+		}
+		again := mustStart(t, dir, f.basePort, "--policy", filepath.Join(dir, "none.yaml"))
+		if v, _ := again.status(t); len(v.Partitions) == 0 || v.Partitions[0].PolicyVersion != "other" {
+			t.Errorf("started again: %+v", v)
+		}
+		if want := dir + " holds a cluster that has its policy already: --policy is not read\n"; again.stderr.String() != want {
+			t.Errorf("dev says %q, want %q", again.stderr, want)
+		}
+		again.stop(t, syscall.SIGTERM)
+	}
 }
 
 // Shows that dev refuses, in one clear line and with exit status 1, another number of nodes or other ports
@@ -161,8 +218,9 @@ func TestServerRefusesToStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := p.nodes[0]
-	everywhere := func(addr string) [2]string {
-		return [2]string{addr, strings.Replace(addr, "127.0.0.1", "0.0.0.0", 1)}
+	everywhere := func(door, addr string) [2]string {
+		listen := "\n" + door + ": " + addr
+		return [2]string{listen, strings.Replace(listen, "127.0.0.1", "0.0.0.0", 1)}
 	}
 	for name, tt := range map[string]struct {
 		edit [2]string
@@ -172,11 +230,12 @@ func TestServerRefusesToStart(t *testing.T) {
 		"another cluster": {
 			[2]string{"cluster_id: ", "cluster_id: 00000000-0000-4000-8000-000000000000 # "}, "of cluster",
 		},
-		"gRPC for all": {everywhere(first.GRPC), "0.0.0.0 is not loopback"},
-		"HTTP for all": {everywhere(first.HTTP), "0.0.0.0 is not loopback"},
-		"Raft for all": {everywhere(first.Raft), "0.0.0.0 is not loopback"},
-		"unknown key":  {[2]string{"node_id:", "nodeid: x\nnode_id:"}, "nodeid"},
-		"unknown part": {[2]string{"max_drift_ppm:", "drift: 1\n    max_drift_ppm:"}, "drift"},
+		"gRPC for all":   {everywhere("grpc", first.GRPC), "0.0.0.0 is not loopback"},
+		"HTTP for all":   {everywhere("http", first.HTTP), "0.0.0.0 is not loopback"},
+		"Raft for all":   {everywhere("raft", first.Raft), "0.0.0.0 is not loopback"},
+		"gossip for all": {everywhere("gossip", first.Gossip), "0.0.0.0 is not loopback"},
+		"unknown key":    {[2]string{"node_id:", "nodeid: x\nnode_id:"}, "nodeid"},
+		"unknown part":   {[2]string{"max_drift_ppm:", "drift: 1\n    max_drift_ppm:"}, "drift"},
 	} {
 		changed := strings.Replace(string(text), tt.edit[0], tt.edit[1], 1)
 		if changed == string(text) {
@@ -205,12 +264,13 @@ func TestServerRefusesToStart(t *testing.T) {
 	mustSame(t, again.nodes, "u1", "convert", made)
 }
 
-// dataOf is treeOf without the locks, which say who holds a directory and not what is in it.
+// dataOf is treeOf without the locks, which say who holds a directory and not what is in it, and without the audit
+// trail, which is made again from the control group's log.
 func dataOf(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	tree := treeOf(t, dir)
 	for path := range tree {
-		if filepath.Base(path) == "lock" {
+		if name := filepath.Base(path); name == "lock" || name == "audit.db" {
 			delete(tree, path)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -29,27 +30,44 @@ func (p *processes) setConfig(t *testing.T, id, from, to string) {
 	}
 }
 
-// Shows that a node whose disk has too little room says so and leaves the lead to another, so that checks
-// go on; and that with no node that has room checks are refused as capacity, on both doors.
+// leads reports whether a node leads a partition; true while that is not known of one.
+func (p *processes) leads(t *testing.T, id string) bool {
+	t.Helper()
+	v, ok := p.status(t)
+	return !ok || slices.ContainsFunc(v.Partitions, func(g partitionView) bool { return g.Leader == id || g.Leader == "" })
+}
+
+// lowEverywhere reports whether a node says of its replica of each partition that its disk is low.
+func (p *processes) lowEverywhere(t *testing.T, id string) bool {
+	t.Helper()
+	v, ok := p.status(t)
+	return ok && !slices.ContainsFunc(v.Partitions, func(g partitionView) bool {
+		return !slices.ContainsFunc(g.ReplicaStates, func(r replicaView) bool { return r.Node == id && r.DiskLow })
+	})
+}
+
+// Shows that a node whose disk has too little room says so and leaves the lead of every partition to another, so
+// that checks go on; and that with no node that has room checks are refused as capacity, on both doors.
 func TestFullDisks(t *testing.T) {
 	t.Parallel()
 	p := mustCluster(t)
 	const enough, tooMuch = "min_free_mib: 256", "min_free_mib: 1073741824"
-	low := p.leader(t)
+	partition := p.partitionOf(t, "u1")
+	low := p.leader(t, partition)
 	p.kill(t, low)
 	p.setConfig(t, low, enough, tooMuch)
 	p.launch(t, low)
-	until(t, low+" says that its disk is low", func() bool { return p.replica(t, low).DiskLow })
+	until(t, low+" says that its disk is low", func() bool { return p.lowEverywhere(t, low) })
 	a := mustHTTP(t, http.MethodGet, "http://"+p.node(low).HTTP+"/readyz?verbose", "")
 	if a.status != http.StatusServiceUnavailable || !strings.Contains(a.body, "[-] disk") {
 		t.Errorf("readyz: %+v", a)
 	}
 	a = mustHTTP(t, http.MethodGet, "http://"+p.node(low).HTTP+"/metrics", "")
-	if !strings.Contains(a.body, `quorate_partition_disk_low{partition="p0"} 1`) {
+	if !strings.Contains(a.body, `quorate_partition_disk_low{partition="`+partition+`"} 1`) {
 		t.Error("the metrics do not say that the disk is low")
 	}
-	until(t, "one with room leads", func() bool { return p.leader(t) != low })
-	leader := p.leader(t)
+	until(t, "those with room lead", func() bool { return !p.leads(t, low) })
+	leader := p.leader(t, partition)
 	for _, n := range p.others(low) {
 		if n.ID != leader {
 			p.kill(t, n.ID) // now the low one is needed
@@ -65,12 +83,7 @@ func TestFullDisks(t *testing.T) {
 		p.launch(t, n.ID)
 	}
 	until(t, "all say that their disks are low", func() bool {
-		for _, n := range p.nodes {
-			if !p.replica(t, n.ID).DiskLow {
-				return false
-			}
-		}
-		return true
+		return !slices.ContainsFunc(p.nodes, func(n devNode) bool { return !p.lowEverywhere(t, n.ID) })
 	})
 	for _, n := range p.nodes {
 		until(t, n.ID+" refuses for want of room", func() bool {
@@ -87,16 +100,21 @@ func TestFullDisks(t *testing.T) {
 	})
 }
 
-// fill writes more than a MiB of log: checks of principals with long names.
-func fill(t *testing.T, p *processes) {
+// fill writes more than a MiB of log into one partition: checks of principals with long names.
+func fill(t *testing.T, p *processes, partition string) {
 	t.Helper()
 	const workers, each = 16, 120
+	var names []string
+	for i := 0; len(names) < workers*each; i++ {
+		if name := fmt.Sprintf("%d-%s", i, strings.Repeat("x", 490)); p.partitionOf(t, name) == partition {
+			names = append(names, name)
+		}
+	}
 	var wg sync.WaitGroup
 	for w := range workers {
 		c := mustClient(t, p.rotated(w)...)
 		wg.Go(func() {
-			for i := range each {
-				name := fmt.Sprintf("%d-%d-%s", w, i, strings.Repeat("x", 490))
+			for _, name := range names[w*each : (w+1)*each] {
 				if _, err := decide(t.Context(), c, name, "convert", "fill"+strings.Repeat("y", 120)); err != nil {
 					t.Error(err)
 					return
@@ -127,20 +145,21 @@ func newest(t *testing.T, pattern ...string) string {
 func TestDamagedDirectory(t *testing.T) {
 	t.Parallel()
 	p := mustCluster(t)
-	damaged := p.others(p.leader(t))[0]
+	partition := p.partitionOf(t, "u1")
+	damaged := p.others(p.leader(t, partition))[0]
 	p.kill(t, damaged.ID)
 	p.setConfig(t, damaged.ID, "snapshot_log_mib: 64", "snapshot_log_mib: 1")
 	p.restart(t, damaged.ID)
-	fill(t, p)
+	fill(t, p, partition)
 	p.mustAgree(t)
-	groupDir := filepath.Join(damaged.DataDir, "groups", "p0")
+	groupDir := filepath.Join(damaged.DataDir, "groups", partition)
 	until(t, "there is a snapshot", func() bool {
 		found, err := filepath.Glob(filepath.Join(groupDir, "snapshots", "*", "state.bin"))
 		return err == nil && len(found) > 0 && !strings.Contains(found[0], ".tmp")
 	})
 	p.kill(t, damaged.ID)
 	whole := filepath.Join(t.TempDir(), "whole")
-	mustCopy(t, damaged.DataDir, whole)
+	mustCopy(t, groupDir, whole)
 	flip := func(pattern string, numerator, denominator int) func() {
 		return func() {
 			file := newest(t, groupDir, pattern)
@@ -198,17 +217,17 @@ func TestDamagedDirectory(t *testing.T) {
 			}
 		}},
 	} {
-		if err := os.RemoveAll(damaged.DataDir); err != nil {
+		if err := os.RemoveAll(groupDir); err != nil {
 			t.Fatal(err)
 		}
-		mustCopy(t, whole, damaged.DataDir)
+		mustCopy(t, whole, groupDir)
 		tt.damage()
-		p.mustRefuseData(t, tt.name, damaged.ID)
+		p.mustRefusePart(t, tt.name, damaged.ID, groupDir)
 	}
-	if err := os.RemoveAll(damaged.DataDir); err != nil {
+	if err := os.RemoveAll(groupDir); err != nil {
 		t.Fatal(err)
 	}
-	mustCopy(t, whole, damaged.DataDir)
+	mustCopy(t, whole, groupDir)
 	p.restart(t, damaged.ID)
 	p.mustAgree(t)
 }

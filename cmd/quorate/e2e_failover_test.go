@@ -20,7 +20,7 @@ func TestKilledLeader(t *testing.T) {
 		for i := range 4 {
 			if i == killAt {
 				mustSame(t, p.nodes, principal, "convert", made)
-				dead = p.leader(t)
+				dead = p.leaderOf(t, principal)
 				p.kill(t, dead)
 			}
 			d := p.check(t, p.addrs(), principal, "convert", fmt.Sprint("d", i))
@@ -90,9 +90,10 @@ func TestStoppedLeader(t *testing.T) {
 	p := mustCluster(t)
 	c := mustClient(t, p.rotated(0)...)
 	one := mustDecide(t, c, "u1", "convert", "a0")
-	s := startStream(t, p)
+	partition := p.partitionOf(t, "u1")
+	s := startStream(t, p, p.principalIn(t, partition, "stream"))
 	s.mustAllow(t, quickLimit)
-	leader := p.leader(t)
+	leader := p.leader(t, partition)
 	stopped, pid := p.node(leader), p.pid(leader)
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
@@ -152,10 +153,10 @@ func TestStoppedLeader(t *testing.T) {
 func TestWindowsAcrossKills(t *testing.T) {
 	t.Parallel()
 	p := mustCluster(t)
-	s := startStream(t, p)
+	s := startStream(t, p, "stream")
 	for range 2 {
 		s.mustAllow(t, quickLimit)
-		leader := p.leader(t)
+		leader := p.leaderOf(t, s.principal)
 		p.kill(t, leader)
 		s.mustAllow(t, 1)
 		p.restart(t, leader)

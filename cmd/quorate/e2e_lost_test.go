@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -23,18 +24,33 @@ func (p *processes) config(id string) string { return filepath.Join(p.dir, id+".
 // directory as it was.
 func (p *processes) mustRefuseData(t *testing.T, what, id string, wants ...string) {
 	t.Helper()
-	dir := p.node(id).DataDir
-	before := dataOf(t, dir)
+	p.mustRefusePart(t, what, id, p.node(id).DataDir, wants...)
+}
+
+// mustRefusePart checks the same, with a part of the data directory as it was: what is wrong with one group is
+// found when those before it are open.
+func (p *processes) mustRefusePart(t *testing.T, what, id, part string, wants ...string) {
+	t.Helper()
+	tree := func() map[string]string {
+		data := dataOf(t, p.node(id).DataDir)
+		maps.DeleteFunc(data, func(path, _ string) bool { return !strings.HasPrefix(path, part) })
+		return data
+	}
+	before := tree()
 	r := command(t, "server", "--config", p.config(id))
-	if r.status != exitError || r.stdout != "" || strings.Count(r.stderr, "\n") != 1 {
+	last := trailing(r.stderr)
+	if r.status != exitError || r.stdout != "" || !strings.HasPrefix(last, "quorate: ") {
 		t.Errorf("%s: %s starts: %+v", what, id, r)
 	}
+	if whole := part == p.node(id).DataDir; whole && last+"\n" != r.stderr {
+		t.Errorf("%s: %s says more than one line: %s", what, id, r.stderr)
+	}
 	for _, want := range wants {
-		if !strings.Contains(r.stderr, want) {
-			t.Errorf("%s: %q does not name %q", what, r.stderr, want)
+		if !strings.Contains(last, want) {
+			t.Errorf("%s: %q does not name %q", what, last, want)
 		}
 	}
-	if diff := cmp.Diff(before, dataOf(t, dir)); diff != "" {
+	if diff := cmp.Diff(before, tree()); diff != "" {
 		t.Errorf("%s: files of %s changed:\n%s", what, id, diff)
 	}
 }
@@ -53,24 +69,16 @@ func (p *processes) launch(t *testing.T, id string) {
 	p.own[id] = cmd
 }
 
-// replica is how a node's replica stands, as the cluster's status has it.
-func (p *processes) replica(t *testing.T, id string) (r replicaView) {
-	t.Helper()
-	if v, ok := p.status(t); ok {
-		for _, s := range v.Partitions[0].ReplicaStates {
-			if s.Node == id {
-				r = s
-			}
-		}
-	}
-	return r
-}
-
+// untilVoter waits until a node has its votes, in every partition and in the control group.
 func (p *processes) untilVoter(t *testing.T, id string) {
 	t.Helper()
-	until(t, id+" has a vote", func() bool {
-		r := p.replica(t, id)
-		return r.Reachable && !r.Learner && (r.Role == "follower" || r.Role == "leader")
+	until(t, id+" has its votes", func() bool {
+		v, ok := p.status(t)
+		return ok && v.Control != nil && !slices.ContainsFunc(v.groups(), func(g partitionView) bool {
+			return !slices.ContainsFunc(g.ReplicaStates, func(r replicaView) bool {
+				return r.Node == id && r.Reachable && !r.Learner && (r.Role == "follower" || r.Role == "leader")
+			})
+		})
 	})
 }
 
@@ -120,24 +128,25 @@ func TestLostDirectory(t *testing.T) {
 	for i := range 3 {
 		made = append(made, mustDecide(t, c, "u1", "convert", fmt.Sprint("a", i)))
 	}
-	lost := p.leader(t)
+	partition := p.partitionOf(t, "u1")
+	lost := p.leader(t, partition)
 	replace := func() result { return p.ask(t, "node", "replace", lost) }
-	if r := replace(); r.status != exitError || !strings.Contains(r.stderr, "up and well: stop it first") {
+	if r := replace(); r.status != exitError || !strings.Contains(r.stderr, "up and well") {
 		t.Errorf("replace of a leader that is up: %+v", r)
 	}
-	if r := p.ask(t, "node", "replace", "n7"); r.status != exitError || !strings.Contains(r.stderr, "not configured") {
+	if r := p.ask(t, "node", "replace", "n7"); r.status != exitError || !strings.Contains(r.stderr, "is not known") {
 		t.Errorf("replace of a node that does not exist: %+v", r)
 	}
-	was := p.replica(t, lost).Instance
+	was := p.replica(t, partition, lost).Instance
 	p.kill(t, lost)
 	mustEmpty(t, p.node(lost).DataDir)
-	p.leader(t)
-	p.mustRefuseData(t, "emptied", lost, "quorate node replace "+lost, "--addr", "partition p0")
+	p.leader(t, controlGroup)
+	p.mustRefuseData(t, "emptied", lost, "is empty", "quorate node replace "+lost)
 	if err := os.RemoveAll(p.node(lost).DataDir); err != nil {
 		t.Fatal(err)
 	}
 	mustRefuse(t, "deleted", "quorate node replace "+lost, "server", "--config", p.config(lost))
-	if r := p.replica(t, lost); r.Role != "unreachable" || r.Instance != was {
+	if r := p.replica(t, partition, lost); r.Role != "unreachable" || r.Instance != was {
 		t.Errorf("the lost replica is shown as %+v", r)
 	}
 	fourth := p.check(t, p.addrs(), "u1", "convert", "fourth")
@@ -145,7 +154,7 @@ func TestLostDirectory(t *testing.T) {
 		t.Errorf("without %s: %+v", lost, fourth)
 	}
 	other := p.others(lost)[0]
-	if other.ID == p.leader(t) {
+	if other.ID == p.leader(t, partition) {
 		other = p.others(lost)[1]
 	}
 	if r := p.ask(t, "node", "replace", other.ID); r.status != exitError || !strings.Contains(r.stderr, "stop it first") {
@@ -158,12 +167,12 @@ func TestLostDirectory(t *testing.T) {
 	}
 	p.restart(t, lost)
 	p.untilVoter(t, lost)
-	for _, text := range []string{"as a learner", "its vote"} {
-		if !p.logged(t, text, "="+lost+" ") {
-			t.Errorf("no log says of %s: %s", lost, text)
+	for _, step := range []string{`step="add learner"`, "step=promote"} {
+		if !p.logged(t, step, "member="+lost+" ") {
+			t.Errorf("no log says of %s: %s", lost, step)
 		}
 	}
-	if r := p.replica(t, lost); r.Instance == was || r.Instance == "" {
+	if r := p.replica(t, partition, lost); r.Instance == was || r.Instance == "" {
 		t.Errorf("the new replica is shown as %+v", r)
 	}
 	p.mustAgree(t)
@@ -190,14 +199,14 @@ func TestLostDirectory(t *testing.T) {
 }
 
 // remembers reports whether a node has written down that a replica's log had an entry.
-func remembers(t *testing.T, n devNode, id, instance string, index uint64) bool {
+func remembers(t *testing.T, n devNode, partition, id, instance string, index uint64) bool {
 	t.Helper()
 	var m struct {
 		Had map[string]struct {
 			Index uint64 `json:"index"`
 		} `json:"had"`
 	}
-	b, err := os.ReadFile(filepath.Join(n.DataDir, "peers.json"))
+	b, err := os.ReadFile(filepath.Join(n.DataDir, "peers", partition+".json"))
 	return err == nil && json.Unmarshal(b, &m) == nil && m.Had[id+"@"+instance].Index >= index
 }
 
@@ -218,16 +227,17 @@ func TestOlderDirectory(t *testing.T) {
 	c = mustClient(t, p.rotated(0)...)
 	made := []decision{mustDecide(t, c, "u1", "convert", "a1"), mustDecide(t, c, "u1", "convert", "a2")}
 	p.mustAgree(t)
-	leader := p.leader(t)
+	partition := p.partitionOf(t, "u1")
+	leader := p.leader(t, partition)
 	follower := p.others(leader)[0].ID
-	index := p.replica(t, leader).AppliedIndex
-	led, followed := p.replica(t, leader).Instance, p.replica(t, follower).Instance
+	index := p.replica(t, partition, leader).AppliedIndex
+	led, followed := p.replica(t, partition, leader).Instance, p.replica(t, partition, follower).Instance
 	until(t, "the others have written down how far "+leader+" was", func() bool {
 		a, b := p.others(leader)[0], p.others(leader)[1]
-		return remembers(t, a, leader, led, index) && remembers(t, b, leader, led, index)
+		return remembers(t, a, partition, leader, led, index) && remembers(t, b, partition, leader, led, index)
 	})
 	until(t, leader+" has written down how far "+follower+" was", func() bool {
-		return remembers(t, p.node(leader), follower, followed, index)
+		return remembers(t, p.node(leader), partition, follower, followed, index)
 	})
 	whole := t.TempDir()
 	for _, id := range []string{leader, follower} {
@@ -252,11 +262,11 @@ func TestOlderDirectory(t *testing.T) {
 	}
 
 	p.kill(t, follower)
-	p.leader(t)
+	p.leader(t, controlGroup)
 	if r := p.ask(t, "node", "replace", follower); r.status != exitDone {
 		t.Fatalf("replace: %+v", r)
 	}
-	p.mustRefuseData(t, "removed", follower, "taken out of partition p0", "empty data directory")
+	p.mustRefuseData(t, "removed", follower, "was taken out of the cluster", "empty data directory")
 }
 
 // mustBeUnavailable checks that a node answers a check with no_quorum, saying why.
@@ -268,8 +278,20 @@ func mustBeUnavailable(t *testing.T, n devNode, why string) {
 	}
 }
 
-// Shows that two of three lost directories do not make a new partition, neither with the third node nor
-// without it, and that nothing is allowed meanwhile; and that all goes on when one directory is back.
+// saysWaiting reports whether a node is not ready, and says that it waits for something.
+func saysWaiting(n devNode, what string) bool {
+	r, err := web.Get("http://" + n.HTTP + "/readyz?verbose")
+	if err != nil {
+		return false
+	}
+	text, err := io.ReadAll(r.Body)
+	return errors.Join(err, r.Body.Close()) == nil && r.StatusCode == http.StatusServiceUnavailable &&
+		strings.Contains(string(text), what)
+}
+
+// Shows that two of three lost directories do not make a new cluster, neither with the third node nor without it,
+// whoever asks for one, and that nothing is allowed meanwhile; and that all goes on when one directory is back, and
+// the node with the other one is told what to do.
 func TestLostMajority(t *testing.T) {
 	t.Parallel()
 	p := mustCluster(t)
@@ -285,55 +307,53 @@ func TestLostMajority(t *testing.T) {
 	kept := p.nodes[0]
 	aside := filepath.Join(t.TempDir(), "n1")
 	mustCopy(t, p.nodes[1].DataDir, aside)
+	stillNothing := func(waiting string, status int, refusal string) {
+		t.Helper()
+		for _, n := range p.others(kept.ID) {
+			until(t, n.ID+" waits: "+waiting, func() bool { return saysWaiting(n, waiting) })
+			mustBeUnavailable(t, n, "this node has no part in the cluster yet")
+			r := command(t, "cluster", "init", "--addr", n.GRPC, "--timeout", "5s")
+			if r.status != status || r.stdout != "" || !strings.Contains(r.stderr, refusal) {
+				t.Errorf("cluster init on %s: %+v, want %q", n.ID, r, refusal)
+			}
+		}
+	}
 	for _, n := range p.others(kept.ID) {
 		mustEmpty(t, n.DataDir)
 		p.launch(t, n.ID)
 	}
-	for _, n := range p.others(kept.ID) {
-		until(t, n.ID+" says whom it waits for", func() bool {
-			r, err := web.Get("http://" + n.HTTP + "/readyz?verbose")
-			if err != nil {
-				return false
-			}
-			text, err := io.ReadAll(r.Body)
-			return errors.Join(err, r.Body.Close()) == nil && r.StatusCode == http.StatusServiceUnavailable &&
-				strings.Contains(string(text), "waiting for an answer of n0")
-		})
-		mustBeUnavailable(t, n, "waiting for an answer of n0")
-	}
-	waiting := map[string]*exec.Cmd{}
-	for _, n := range p.others(kept.ID) {
-		waiting[n.ID] = p.own[n.ID]
-		delete(p.own, n.ID)
-	}
+	stillNothing("no answer from "+kept.Raft, exitUnavailable, "no answer from "+kept.Raft)
 	p.launch(t, kept.ID)
-	for id, cmd := range waiting {
-		if err := cmd.Wait(); cmd.ProcessState.ExitCode() != exitError {
-			t.Errorf("%s, when n0 is back: %v", id, err)
-		}
-		if last := lastLine(filepath.Join(p.dir, id+".log")); !strings.Contains(last, "quorate node replace "+id) {
-			t.Errorf("%s ended with %s", id, last)
-		}
-		p.mustRefuseData(t, "a lost majority", id, "data was lost", "quorate node replace "+id)
-	}
+	until(t, kept.ID+" is up", func() bool { return saysWaiting(kept, "control group") })
+	stillNothing("control group", exitError, "is part of the cluster already")
 	mustBeUnavailable(t, kept, "no_quorum")
 	if r := p.ask(t, "node", "replace", "n1", "--timeout", "2s"); r.status != exitUnavailable {
 		t.Errorf("replace without a leader: %+v", r)
 	}
 
+	p.kill(t, "n1")
 	if err := os.RemoveAll(p.nodes[1].DataDir); err != nil {
 		t.Fatal(err)
 	}
 	mustCopy(t, aside, p.nodes[1].DataDir)
+	waits := p.own["n2"]
+	delete(p.own, "n2")
 	p.restart(t, "n1")
+	if err := waits.Wait(); waits.ProcessState.ExitCode() != exitError {
+		t.Errorf("n2, when there is a leader: %v", err)
+	}
+	if last := lastLine(filepath.Join(p.dir, "n2.log")); !strings.Contains(last, "quorate node replace n2") {
+		t.Errorf("n2 ended with %s", last)
+	}
+	p.mustRefuseData(t, "a lost directory", "n2", "data was lost", "quorate node replace n2")
 	mustSame(t, p.nodes[:2], "u1", "convert", made)
 	if d := p.check(t, kept.GRPC, "u1", "convert", "fourth"); d.Allowed {
 		t.Errorf("after all: %+v", d)
 	}
 }
 
-// Shows that a replica that waits to be added goes on waiting when it is killed and started again, and is
-// added as soon as there is a leader; and that dev, whose node has lost its directory, ends with that node's
+// Shows that a node that waits to be taken in again goes on waiting when it is killed and started again, and is
+// taken in as soon as there is a leader; and that dev, whose node has lost its directory, ends with that node's
 // reason in one line.
 func TestWaitingReplica(t *testing.T) {
 	t.Parallel()
@@ -349,18 +369,16 @@ func TestWaitingReplica(t *testing.T) {
 
 	p.launch(t, "n0")
 	p.restart(t, "n1")
-	p.leader(t)
+	p.leader(t, controlGroup)
 	if r := p.ask(t, "node", "replace", "n2"); r.status != exitDone {
 		t.Fatalf("replace: %+v", r)
 	}
 	p.kill(t, "n1") // two voters are left, so nobody leads
-	waits := func() bool {
-		v, _ := p.status(t)
-		return slices.ContainsFunc(v.Nodes, func(n nodeView) bool { return n.ID == "n2" && n.Reachable && n.Waiting == "" })
-	}
 	for range 2 {
 		p.launch(t, "n2")
-		until(t, "n2 has opened its replica", waits)
+		until(t, "n2 says what it waits for", func() bool {
+			return saysWaiting(p.node("n2"), "looking for the node that leads the control group")
+		})
 		mustBeUnavailable(t, p.node("n2"), "no_quorum")
 		p.kill(t, "n2")
 	}
@@ -371,18 +389,26 @@ func TestWaitingReplica(t *testing.T) {
 	mustSame(t, p.nodes, "u1", "convert", made)
 }
 
-// Shows that a node whose configuration contradicts the members that its own log names, by an address, does
-// not start and changes nothing; put right, it takes part again.
-func TestContradictingNodes(t *testing.T) {
+// Shows that a node that comes back at another address is found there, by the others and in the status, and takes
+// part again.
+func TestMovedNode(t *testing.T) {
 	t.Parallel()
 	p := mustCluster(t)
 	p.mustAgree(t)
-	id := p.others(p.leader(t))[0].ID
+	made := []decision{p.check(t, p.addrs(), "u1", "convert", "a0")}
+	id := p.others(p.leaderOf(t, "u1"))[0].ID
 	p.kill(t, id)
-	own, other := "raft: "+p.node(id).Raft, "raft: "+p.node(id).Gossip // where nobody listens
-	p.setConfig(t, id, own, other)
-	p.mustRefuseData(t, "another address", id, "the raft address of node "+id, p.node(id).Raft, "set it back")
-	p.setConfig(t, id, other, own)
+	was := p.node(id).Raft
+	now := was[:len(was)-1] + "4" // the ports of a node end in 0 to 3
+	for range 3 {                 // where it is reached, whom it asks, and where it listens
+		p.setConfig(t, id, " "+was+"\n", " "+now+"\n")
+	}
 	p.restart(t, id)
+	p.untilVoter(t, id)
+	until(t, "the status has the new address", func() bool {
+		v, _ := p.status(t)
+		return slices.ContainsFunc(v.Nodes, func(n nodeView) bool { return n.ID == id && n.Raft == now })
+	})
 	p.mustAgree(t)
+	mustSame(t, p.nodes, "u1", "convert", made)
 }

@@ -12,9 +12,7 @@ import (
 )
 
 const (
-	// streamPrincipal's allowance of class quick is what a stream spends.
-	streamPrincipal = "stream"
-	streamWorkers   = 3
+	streamWorkers = 3
 	// streamPause is between two checks of a worker.
 	streamPause = 25 * time.Millisecond
 )
@@ -27,21 +25,22 @@ type asked struct {
 	err            error
 }
 
-// stream asks for one principal without end, through all nodes.
+// stream asks for one principal without end, through all nodes, and spends its allowance of class quick.
 type stream struct {
-	stop    context.CancelFunc
-	workers sync.WaitGroup
-	client  *client.Client
+	principal string
+	stop      context.CancelFunc
+	workers   sync.WaitGroup
+	client    *client.Client
 
 	mu  sync.Mutex // guards log
 	log []asked
 }
 
 // startStream starts the workers, each with another node first. They end with end, or with the test.
-func startStream(t *testing.T, p *processes) *stream {
+func startStream(t *testing.T, p *processes, principal string) *stream {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	s := &stream{stop: cancel, client: mustClient(t, p.rotated(0)...)}
+	s := &stream{principal: principal, stop: cancel, client: mustClient(t, p.rotated(0)...)}
 	for w := range streamWorkers {
 		c := mustClient(t, p.rotated(w)...)
 		s.workers.Go(func() { s.work(ctx, c, w) })
@@ -61,7 +60,7 @@ func (s *stream) work(ctx context.Context, c *client.Client, worker int) {
 		}
 		a := asked{id: fmt.Sprintf("s%d-%d", worker, i), sent: time.Now()}
 		// A check that has been sent is seen through, so that its fate is known.
-		a.decision, a.err = decide(context.WithoutCancel(ctx), c, streamPrincipal, "quick", a.id)
+		a.decision, a.err = decide(context.WithoutCancel(ctx), c, s.principal, "quick", a.id)
 		a.answered = time.Now()
 		s.mu.Lock()
 		s.log = append(s.log, a)
@@ -105,7 +104,7 @@ func (s *stream) end(t *testing.T) {
 				t.Errorf("check %s: %v", a.id, a.err)
 			}
 			refused[reason]++
-			a.decision = mustDecide(t, s.client, streamPrincipal, "quick", a.id)
+			a.decision = mustDecide(t, s.client, s.principal, "quick", a.id)
 			a.answered = time.Now()
 		}
 		if a.decision.Allowed {

@@ -29,29 +29,43 @@ type secured struct {
 	cmds  map[string]*exec.Cmd
 }
 
-// mustSecured makes CA and certificates, starts the nodes, and waits until all are ready. They end with the test.
+// mustSecured makes CA, certificates and the gossip's key, starts the nodes, makes the cluster with e2ePolicy, and
+// waits until it is whole. The nodes end with the test.
 func mustSecured(t *testing.T, valid string) *secured {
 	t.Helper()
 	s := &secured{dir: t.TempDir(), ca: t.TempDir(), valid: valid, cmds: map[string]*exec.Cmd{}}
 	cluster := s.cert(t, "ca").ClusterID
+	if r := command(t, "cert", "gossip", "--dir", s.dir); r.status != exitDone {
+		t.Fatalf("cert gossip: %+v", r)
+	}
 	base := mustFreePorts(t, 3)
-	var list strings.Builder
+	var join []string
 	for k := range 3 {
 		at := func(offset int) string { return fmt.Sprintf("127.0.0.1:%d", base+10*k+offset) }
 		n := devNode{ID: fmt.Sprint("n", k), GRPC: at(0), HTTP: at(1), Raft: at(2), Gossip: at(3)}
-		s.nodes = append(s.nodes, n)
-		fmt.Fprintf(&list, "  - {id: %s, grpc: %s, http: %s, raft: %s, gossip: %s}\n", n.ID, n.GRPC, n.HTTP, n.Raft, n.Gossip)
+		s.nodes, join = append(s.nodes, n), append(join, n.Raft)
 	}
-	mustPut(t, filepath.Join(s.dir, "policy.yaml"), e2ePolicy)
 	for _, n := range s.nodes {
 		s.renew(t, n.ID)
 		mustPut(t, filepath.Join(s.dir, n.ID+".yaml"), fmt.Sprintf("cluster_id: %s\nnode_id: %s\ndata_dir: %[2]s\n"+
-			"policy_file: policy.yaml\ntls: {ca: %s, cert: node-%[2]s.pem, key: node-%[2]s-key.pem}\nnodes:\n%[4]s",
-			cluster, n.ID, filepath.Join(s.ca, "ca.pem"), list.String()))
+			"grpc: %s\nhttp: %s\nraft: %s\ngossip: %s\njoin: [%s]\ngossip_key_file: gossip.key\n"+
+			"tls: {ca: %s, cert: node-%[2]s.pem, key: node-%[2]s-key.pem}\n",
+			cluster, n.ID, n.GRPC, n.HTTP, n.Raft, n.Gossip, strings.Join(join, ", "), filepath.Join(s.ca, "ca.pem")))
 		s.start(t, n.ID)
 	}
 	t.Cleanup(func() { s.stop(t) })
+	mustPut(t, filepath.Join(s.dir, "policy.yaml"), e2ePolicy)
+	_, admin := s.caller(t, "admin", "init")
+	r := s.ask(t, admin, "cluster", "init", "--policy", filepath.Join(s.dir, "policy.yaml"))
+	if r.status != exitDone {
+		t.Fatalf("cluster init: %+v", r)
+	}
 	s.untilReady(t)
+	until(t, "the cluster is whole", func() bool {
+		var v clusterView
+		r := s.ask(t, admin, "cluster", "status", "-o", "json")
+		return json.Unmarshal([]byte(r.stdout), &v) == nil && v.wanting() == ""
+	})
 	return s
 }
 
@@ -181,7 +195,7 @@ func TestClusterWithTLS(t *testing.T) {
 	must(s.ask(t, viewer, "node", "replace", "n2"), exitError, "it takes the role admin")
 	must(s.ask(t, admin, "cluster", "status"), exitDone, "leader")
 	must(s.ask(t, admin, "check", "u1", "convert"), exitError, "it takes the role gateway")
-	must(s.ask(t, admin, "node", "replace", "nobody"), exitError, "is not configured")
+	must(s.ask(t, admin, "node", "replace", "nobody"), exitError, "is not known")
 
 	began := time.Now()
 	foreign := &secured{ca: t.TempDir()}
@@ -198,6 +212,57 @@ func TestClusterWithTLS(t *testing.T) {
 	}
 	must(s.ask(t, nil, "check", "u1", "convert", "--timeout", "500ms"), exitUnavailable, "give --tls-ca")
 	must(s.ask(t, admin, "cluster", "status", "-o", "json"), exitDone, `"reachable":true`)
+}
+
+// Shows that a token goes for a certificate: over TLS with the CA alone it operates, or looks on, as its role has it
+// and under its name in the audit trail, and not once it is revoked; and that neither it nor a caller without
+// anything is given a decision.
+func TestTokensOverTLS(t *testing.T) {
+	t.Parallel()
+	s := mustSecured(t, "1d")
+	files, admin := s.caller(t, "admin", "ops")
+	tokens := map[string][]string{} // flags by role
+	ids := map[string]string{}
+	for _, role := range []string{"admin", "viewer"} {
+		var v newTokenView
+		r := s.ask(t, admin, "token", "create", "ana", "--role", role, "-o", "json")
+		if err := json.Unmarshal([]byte(r.stdout), &v); err != nil || v.Secret == "" {
+			t.Fatalf("%+v", r)
+		}
+		file := filepath.Join(t.TempDir(), "token")
+		mustPut(t, file, v.Secret+"\n")
+		tokens[role], ids[role] = []string{"--tls-ca", files.CA, "--token-file", file}, v.Token.ID
+	}
+	must := func(r result, status int, want string) {
+		t.Helper()
+		if r.status != status || !strings.Contains(r.stdout+r.stderr, want) {
+			t.Errorf("%+v, want status %d and %q", r, status, want)
+		}
+	}
+	untilKnown := func(role string) { // the token is on its way to the node that is asked
+		t.Helper()
+		until(t, "the token of role "+role+" counts", func() bool {
+			return s.ask(t, tokens[role], "cluster", "status").status == exitDone
+		})
+	}
+	untilKnown("viewer")
+	untilKnown("admin")
+	must(s.ask(t, tokens["viewer"], "policy", "show"), exitDone, "convert")
+	must(s.ask(t, tokens["viewer"], "class", "disable", "convert"), exitError, "it takes the role admin")
+	must(s.ask(t, tokens["admin"], "class", "disable", "convert", "--comment", "by token"), exitDone, "is in force")
+	must(s.ask(t, tokens["admin"], "check", "u1", "convert"), exitError, "")
+	must(s.ask(t, tokens["viewer"], "check", "u1", "convert"), exitError, "")
+	var trail auditView
+	r := s.ask(t, admin, "audit", "--actor", "token/ana", "--action", "class", "-o", "json")
+	if err := json.Unmarshal([]byte(r.stdout), &trail); err != nil || len(trail.Records) != 2 ||
+		trail.Records[0].Comment != "by token" || trail.Records[1].Result == "done" {
+		t.Errorf("the audit trail has %+v of the token: %+v", trail, r)
+	}
+	must(s.ask(t, admin, "token", "revoke", ids["viewer"]), exitDone, "revoked")
+	until(t, "the revoked token counts no more", func() bool {
+		return s.ask(t, tokens["viewer"], "cluster", "status").status == exitError
+	})
+	untilKnown("admin")
 }
 
 func mustText(t *testing.T, file string) string {
@@ -217,14 +282,15 @@ func TestServerRefusesCertificates(t *testing.T) {
 	s := &secured{dir: dir, ca: dir}
 	cluster := s.cert(t, "ca").ClusterID
 	s.cert(t, "node", "n1", "--host", "127.0.0.1")
+	s.cert(t, "gossip")
 	for files, want := range map[string]string{
 		"{ca: ca.pem, cert: node-n1.pem, key: node-n1-key.pem}": "is that of node/n1, not of node/n0",
 		"{ca: ca.pem, cert: node-n1.pem, key: ca-key.pem}":      "the key must be that of the first certificate",
 		"{ca: ca.pem, cert: node-n0.pem, key: node-n1-key.pem}": "node-n0.pem: no such file",
 	} {
 		config := filepath.Join(dir, "n0.yaml")
-		mustPut(t, config, "cluster_id: "+cluster+"\nnode_id: n0\ndata_dir: data\ntls: "+files+
-			"\nnodes: [{id: n0, grpc: 127.0.0.1:1, http: 127.0.0.1:2, raft: 127.0.0.1:3}]\n")
+		mustPut(t, config, "cluster_id: "+cluster+"\nnode_id: n0\ndata_dir: data\ntls: "+files+"\ngossip_key_file: gossip.key\n"+
+			"grpc: 127.0.0.1:1\nhttp: 127.0.0.1:2\nraft: 127.0.0.1:3\ngossip: 127.0.0.1:4\n")
 		r := command(t, "server", "--config", config)
 		if r.status != exitError || !strings.Contains(r.stderr, want) || strings.Count(r.stderr, "\n") != 1 {
 			t.Errorf("%s: %+v, want %q", files, r, want)

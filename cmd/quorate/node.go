@@ -8,25 +8,25 @@ import (
 	"github.com/spf13/cobra"
 
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
-	"github.com/quorate/quorate/rpc/client"
 )
 
 func newNode(o *options) *cobra.Command {
-	return newGroup("node", "Look after the nodes", newNodeReplace(o))
+	return newGroup("node", "Look after the nodes",
+		newNodeList(o), newNodeAdd(o), newNodeDrain(o), newNodeRemove(o), newNodeReplace(o))
 }
 
 func newNodeReplace(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "replace NODE",
-		Short: "Take out the replica of a node whose data is lost",
-		Long: `replace takes the replica of NODE, whose data directory is lost, damaged or an older copy, out of its group,
-so that its vote no longer counts. The node must be stopped. Started again with an empty data directory it is added
-as a learner, and gets its vote when it has caught up. Any running node takes the command; running it again is
-harmless.`,
+		Short: "Take out the replicas of a node whose data is lost",
+		Long: `replace takes the replicas of NODE, whose data directory is lost, damaged or an older copy, out of their
+groups, so that their votes no longer count. The node must be stopped. Started again with an empty data directory it
+gets replicas that first learn, and vote when they have caught up. Any running node takes the command; running it
+again is harmless.`,
 		Args: usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.withClient(cmd, func(ctx context.Context, c *client.Client) error {
-				r, err := c.ReplaceNode(ctx, args[0])
+			return o.withSession(cmd, func(ctx context.Context, s *session) error {
+				r, err := call(ctx, s, s.ReplaceNode, &quoratev1.ReplaceNodeRequest{Node: args[0]})
 				if err != nil {
 					return err
 				}

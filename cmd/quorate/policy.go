@@ -15,7 +15,9 @@ import (
 const stdinName = "-"
 
 func newPolicy(o *options) *cobra.Command {
-	return newGroup("policy", "Check policies and put them in force", newPolicyValidate(o))
+	return newGroup("policy", "Check policies and put them in force",
+		newPolicyValidate(o), newPolicyApply(o), newPolicyShow(o), newPolicyList(o), newPolicyDiff(o),
+		newPolicyStatus(o), newPolicyRollback(o))
 }
 
 // policySummary is what is said of a valid policy file.

@@ -22,10 +22,11 @@ const addrEnv = "QUORATE_ADDR"
 
 // options are the flags that all commands share.
 type options struct {
-	addr    string
-	tls     identity.Files
-	timeout time.Duration
-	output  outputFormat
+	addr      string
+	tls       identity.Files
+	tokenFile string
+	timeout   time.Duration
+	output    outputFormat
 }
 
 // addrs are the gRPC addresses of the cluster to talk to.
@@ -48,38 +49,6 @@ func (o *options) addrs(cmd *cobra.Command) ([]string, error) {
 	return addrs, nil
 }
 
-// The environment's names of the TLS flags; the flags go before them.
-const (
-	tlsCAEnv   = "QUORATE_TLS_CA"
-	tlsCertEnv = "QUORATE_TLS_CERT"
-	tlsKeyEnv  = "QUORATE_TLS_KEY"
-)
-
-// identity is the certificate to show to the cluster; nil, for plaintext, when no file is named.
-func (o *options) identity(cmd *cobra.Command) (*identity.Source, error) {
-	files := o.tls
-	named := 0
-	for _, f := range []struct {
-		file *string
-		env  string
-	}{{&files.CA, tlsCAEnv}, {&files.Cert, tlsCertEnv}, {&files.Key, tlsKeyEnv}} {
-		if *f.file == "" {
-			*f.file = os.Getenv(f.env)
-		}
-		if *f.file != "" {
-			named++
-		}
-	}
-	switch named {
-	case 0:
-		return nil, nil
-	case 3:
-		return identity.Open(files, identity.ID{})
-	default:
-		return nil, usagef(cmd, "--tls-ca, --tls-cert and --tls-key go together: give all three")
-	}
-}
-
 // run is the whole program: it carries out args and returns the exit status.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := newRoot()
@@ -97,12 +66,17 @@ func newRoot() *cobra.Command {
 		newPeek(o),
 		newCluster(o),
 		newNode(o),
+		newPartition(o),
 		newDev(o),
 		newServer(),
 		newVersion(o),
 		newCompletion(),
 		newCert(o),
+		newToken(o),
 		newPolicy(o),
+		newClass(o),
+		newUsage(o),
+		newAudit(o),
 		newSimulate(o),
 	)
 	root.Long = `quorate decides, for a fleet of API gateways, whether a request may consume its caller's
@@ -119,6 +93,8 @@ Exit status: 0 done or allowed, 1 error, 2 usage, 3 denied, 4 unavailable.`
 	flags.StringVar(&o.tls.CA, "tls-ca", "", "file with the cluster's CA; none: no TLS (default $"+tlsCAEnv+")")
 	flags.StringVar(&o.tls.Cert, "tls-cert", "", "file with the certificate to show (default $"+tlsCertEnv+")")
 	flags.StringVar(&o.tls.Key, "tls-key", "", "file with the certificate's key (default $"+tlsKeyEnv+")")
+	flags.StringVar(&o.tokenFile, "token-file", "",
+		"file with a token, instead of a certificate; over TLS with --tls-ca (default the token in $"+tokenEnv+")")
 	flags.DurationVar(&o.timeout, "timeout", defaultTimeout, "how long to try to get an answer from the cluster")
 	flags.VarP(&o.output, "output", "o", "print as table, json or yaml")
 	// The only error is that the flag does not exist.

@@ -156,9 +156,8 @@ func (s *simulation) install(at fsm.Time, next *policy.Policy) {
 	s.bear(at)
 	s.policy = next
 	s.revision++
-	s.step(&fsm.Entry{
-		Kind: fsm.KindInstall, Stamp: at, Install: &fsm.Install{Revision: s.revision, Policy: next},
-	})
+	install := fsm.NewInstall(s.revision, next)
+	s.step(&fsm.Entry{Kind: fsm.KindInstall, Stamp: at, Install: &install})
 }
 
 // answer decides the check of a line. A malformed one is no entry and advances no time.
@@ -188,9 +187,8 @@ func (s *simulation) bear(at fsm.Time) {
 		Owned: []fsm.OwnedRange{{
 			SlotRange: fsm.SlotRange{First: 0, Last: fsm.NumSlots - 1}, Epoch: simulatedEpoch,
 		}},
-		Bounds:   fsm.DefaultBounds(),
-		Revision: s.revision,
-		Policy:   s.policy,
+		Bounds:  fsm.DefaultBounds(),
+		Install: fsm.NewInstall(s.revision, s.policy),
 	}})
 }
 
