@@ -19,6 +19,8 @@ import (
 const (
 	// maxFirstPartitions bounds the partitions that a cluster begins with when nobody says how many.
 	maxFirstPartitions = 32
+	// maxPartitions bounds them when somebody does: few, big groups batch better.
+	maxPartitions = 128
 	// birthTimeout bounds how long the control group of one node may take to have its leader.
 	birthTimeout = 15 * time.Second
 	birthPoll    = 20 * time.Millisecond
@@ -29,6 +31,10 @@ const (
 // That two nodes make one each is out of the question as long as they name each other in join: each marks
 // itself before it asks, so of two that ask at the same time at least one sees the other's mark.
 func (n *Node) makeCluster(ctx context.Context, partitions int, actor string) (nodes, parts []string, err error) {
+	if partitions < 0 || partitions > maxPartitions {
+		return nil, nil, quotaerr.New(quotaerr.InvalidArgument,
+			"%d partitions: begin with 1 to %d; as many as nodes is a good number", partitions, maxPartitions)
+	}
 	if c := n.control(); c != nil && allOwned(c.State()) {
 		return nil, nil, quotaerr.New(quotaerr.InvalidArgument,
 			"cluster %s is made already: see `quorate cluster status`", n.cfg.ClusterID)
@@ -143,14 +149,22 @@ func (n *Node) firstPartitions(
 	for _, known := range s.Nodes {
 		nodes = append(nodes, known.ID)
 	}
-	if count == 0 {
+	switch {
+	case len(s.Partitions) > 0: // an earlier call was cut short: its first range tells how many there are to be
+		begun := fsm.NumSlots / (int(s.Partitions[0].Ranges[0].Last) + 1)
+		if count != 0 && count != begun {
+			return nil, nil, quotaerr.New(quotaerr.InvalidArgument,
+				"the cluster was begun with %d partitions: leave their number out", begun)
+		}
+		count = begun
+	case count == 0:
 		count = min(len(nodes), maxFirstPartitions)
 	}
 	spread := min(len(nodes), n.cfg.Placement.Replicas)
 	for k := len(s.Partitions); k < count; k++ {
 		var replicas []string
 		for i := range spread {
-			replicas = append(replicas, nodes[(k*spread+i)%len(nodes)])
+			replicas = append(replicas, nodes[(k+i)%len(nodes)])
 		}
 		first, last := k*fsm.NumSlots/count, (k+1)*fsm.NumSlots/count-1
 		r, err := c.Propose(ctx, &state.Command{Kind: state.KindCreate, Actor: actor, Create: &state.Create{

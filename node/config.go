@@ -274,12 +274,6 @@ func (c *Config) validateTLS(bad func(format string, args ...any)) {
 	if c.GossipKeyFile == "" {
 		bad("gossip_key_file: name the file with the key of gossip, which `quorate cert gossip` makes, the same on all nodes")
 	}
-	for _, a := range c.addresses() {
-		host, _, err := net.SplitHostPort(*a.advertise)
-		if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
-			bad("advertise.%s: %s names no host that the other nodes reach: set it", a.name, *a.advertise)
-		}
-	}
 }
 
 func (c *Config) validateAddresses(bad func(format string, args ...any)) {
@@ -293,8 +287,12 @@ func (c *Config) validateAddresses(bad func(format string, args ...any)) {
 			bad("%s: %s is also %s", a.name, *a.listen, other)
 		}
 		fields[*a.listen] = a.name
-		if _, port, err := net.SplitHostPort(*a.advertise); err != nil || port == "0" {
+		host, port, err := net.SplitHostPort(*a.advertise)
+		switch ip := net.ParseIP(host); {
+		case err != nil || port == "0":
 			bad("advertise.%s: %q is not host:port with a port that others can dial", a.name, *a.advertise)
+		case host == "" || ip != nil && ip.IsUnspecified():
+			bad("advertise.%s: %s names no host that the other nodes reach: set it", a.name, *a.advertise)
 		}
 	}
 	if len(c.Join) > maxJoin {

@@ -99,8 +99,12 @@ func (n *Node) announce(ctx context.Context) (*standingAnswer, string, error) {
 		return best, fmt.Sprintf("waiting for an operator to add this node: run `quorate node add %s`", n.cfg.ID), nil
 	case best != nil:
 		return best, "waiting for the control group to take this node in", nil
+	case hearsay != nil && hearsay.Refused != "":
+		return nil, "looking for a leader of the control group that confirms this: " + hearsay.Refused, nil
 	case hearsay != nil:
 		return nil, "looking for the node that leads the control group", nil
+	case slices.ContainsFunc(answers, func(a *answer) bool { return a.Has }):
+		return nil, "the nodes that answer are part of a cluster, and are starting or have no leader of the control group", nil
 	case len(silent) > 0:
 		return nil, "no cluster is found yet; no answer from " + strings.Join(silent, ", "), nil
 	}

@@ -250,8 +250,12 @@ func (n *Node) Run(ctx context.Context) error {
 // takePart finds this node's way into its cluster, and does there what is its part until ctx ends. An error is why
 // it must not.
 func (n *Node) takePart(ctx context.Context) error {
-	if err := n.join(ctx); err != nil {
-		return errors.Join(err, n.claim.Disown())
+	err := n.join(ctx)
+	if errors.Is(err, errLost) { // the cluster does not count on this directory, and nobody else knows it
+		err = errors.Join(err, n.claim.Disown())
+	}
+	if err != nil {
+		return err
 	}
 	part, ctx := errgroup.WithContext(ctx)
 	part.Go(func() error { return n.host(ctx) })

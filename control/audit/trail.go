@@ -57,14 +57,7 @@ func Open(path string, maxRecords int) (*Trail, error) {
 			"it is made anew from the group's snapshot and log", ErrDamaged, path, err)
 	}
 	t := &Trail{path: path, max: maxRecords, db: db}
-	err = db.Update(func(tx *bbolt.Tx) error {
-		if _, err := tx.CreateBucketIfNotExists(recordsBucket); err != nil {
-			return err
-		}
-		_, err := tx.CreateBucketIfNotExists(trailBucket)
-		return err
-	})
-	if err == nil {
+	if err = t.makeBuckets(); err == nil {
 		err = syncDir(filepath.Dir(path))
 	}
 	if err == nil {
@@ -74,6 +67,25 @@ func Open(path string, maxRecords int) (*Trail, error) {
 		return nil, errors.Join(err, db.Close())
 	}
 	return t, nil
+}
+
+// makeBuckets makes a new file ready. One that is ready is not written to.
+func (t *Trail) makeBuckets() error {
+	ready := false
+	err := t.db.View(func(tx *bbolt.Tx) error {
+		ready = tx.Bucket(recordsBucket) != nil && tx.Bucket(trailBucket) != nil
+		return nil
+	})
+	if err != nil || ready {
+		return err
+	}
+	return t.db.Update(func(tx *bbolt.Tx) error {
+		if _, err := tx.CreateBucketIfNotExists(recordsBucket); err != nil {
+			return err
+		}
+		_, err := tx.CreateBucketIfNotExists(trailBucket)
+		return err
+	})
 }
 
 // syncDir makes the names in a directory durable.

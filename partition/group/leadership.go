@@ -157,7 +157,10 @@ func (g *RaftGroup) handOver() {
 	}
 	g.loops.Go(func() {
 		defer g.admin.Unlock()
-		err := g.await(g.raft.LeadershipTransfer(), g.transferLimit())
+		to, err := g.heir("")
+		if err == nil {
+			err = g.await(g.raft.LeadershipTransferToServer(to.replicaID(), raft.ServerAddress(to.Addr)), g.transferLimit())
+		}
 		if err != nil {
 			g.config.Logger.Warn("leadership was not handed over", "error", err)
 		}

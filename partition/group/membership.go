@@ -143,27 +143,52 @@ func (g *RaftGroup) Remove(id string) error {
 	return err
 }
 
-// Transfer hands leadership to another voter. It is for draining and balance: it can get stuck
-// (hashicorp/raft#696), and the guard against that ends the process.
+// Transfer hands leadership to another voter; to the one that has acknowledged most, when id is empty. It is for
+// draining and balance, and only to a replica that answers: while Raft waits for one that does not, it takes no
+// entry, and it can get stuck (hashicorp/raft#696), and the guard against that ends the process.
 func (g *RaftGroup) Transfer(id string) error {
 	g.admin.Lock()
 	defer g.admin.Unlock()
 	if g.raft.State() != raft.Leader {
 		return fmt.Errorf("group %s: %w", g.config.Group, ErrNotLeader)
 	}
-	if id == "" {
-		return g.change("transfer leadership to", id, func() raft.Future { return g.raft.LeadershipTransfer() })
-	}
-	m, err := g.member(id)
-	switch {
-	case err != nil:
-		return err
-	case m.Learner:
-		return fmt.Errorf("group %s: node %q is a learner and cannot lead: promote it first", g.config.Group, id)
-	case id == g.config.Self.ID:
+	if id == g.config.Self.ID {
 		return nil
 	}
-	return g.change("transfer leadership to", id, func() raft.Future {
-		return g.raft.LeadershipTransferToServer(m.replicaID(), raft.ServerAddress(m.Addr))
+	to, err := g.heir(id)
+	if err != nil {
+		return err
+	}
+	return g.change("transfer leadership to", to.ID, func() raft.Future {
+		return g.raft.LeadershipTransferToServer(to.replicaID(), raft.ServerAddress(to.Addr))
 	})
+}
+
+// heir is the voter that is to lead: the one with this id, or, when that is empty, the furthest of those that answer.
+func (g *RaftGroup) heir(id string) (best Member, err error) {
+	if id != "" {
+		m, err := g.member(id)
+		switch {
+		case err != nil:
+			return m, err
+		case m.Learner:
+			return m, fmt.Errorf("group %s: node %q is a learner and cannot lead: promote it first", g.config.Group, id)
+		case !g.transport.acked.answers(m.replicaID(), g.config.Timing.Heartbeat):
+			return m, fmt.Errorf("group %s: node %q does not answer at present, and cannot lead", g.config.Group, id)
+		}
+		return m, nil
+	}
+	found := false
+	for _, m := range g.Members() {
+		if m.Learner || m.ID == g.config.Self.ID || !g.transport.acked.answers(m.replicaID(), g.config.Timing.Heartbeat) {
+			continue
+		}
+		if !found || g.Acknowledged(best).Before(g.Acknowledged(m)) {
+			best, found = m, true
+		}
+	}
+	if !found {
+		return best, fmt.Errorf("group %s: no other voter answers at present: nobody else can lead", g.config.Group)
+	}
+	return best, nil
 }

@@ -14,13 +14,31 @@ type Position = storage.Position
 
 // acknowledged is what followers have said to have on their disks, while this replica led.
 type acknowledged struct {
-	mu    sync.Mutex // guards the fields below
-	of    map[raft.ServerID]Position
-	heard map[raft.ServerID]time.Time // when each last answered
+	mu     sync.Mutex // guards the fields below
+	of     map[raft.ServerID]Position
+	heard  map[raft.ServerID]time.Time // when each last answered
+	failed map[raft.ServerID]time.Time // when a request to each last got no answer
 }
 
 func newAcknowledged() acknowledged {
-	return acknowledged{of: map[raft.ServerID]Position{}, heard: map[raft.ServerID]time.Time{}}
+	return acknowledged{
+		of: map[raft.ServerID]Position{}, heard: map[raft.ServerID]time.Time{}, failed: map[raft.ServerID]time.Time{},
+	}
+}
+
+// missed notes that a request got no answer.
+func (a *acknowledged) missed(id raft.ServerID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.failed[id] = time.Now()
+}
+
+// answers reports that a replica answered within a time, and that nothing failed since.
+func (a *acknowledged) answers(id raft.ServerID, within time.Duration) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	heard := a.heard[id]
+	return time.Since(heard) <= within && !a.failed[id].After(heard)
 }
 
 func (a *acknowledged) note(id raft.ServerID, q *raft.AppendEntriesRequest, r *raft.AppendEntriesResponse) {
@@ -45,6 +63,7 @@ func (a *acknowledged) forget(id raft.ServerID) {
 	defer a.mu.Unlock()
 	delete(a.of, id)
 	delete(a.heard, id)
+	delete(a.failed, id)
 }
 
 func (a *acknowledged) by(id raft.ServerID) Position {
@@ -96,6 +115,8 @@ func (p *pipeline) follow() {
 			// It has been answered: its error is there.
 			if f.Error() == nil {
 				p.acked.note(p.id, f.Request(), f.Response())
+			} else {
+				p.acked.missed(p.id)
 			}
 			select {
 			case p.out <- f:

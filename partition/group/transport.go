@@ -1,6 +1,7 @@
 package group
 
 import (
+	"errors"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -201,6 +202,8 @@ func (g *guarded) AppendEntries(id raft.ServerID, target raft.ServerAddress,
 	err := g.Transport.AppendEntries(id, target, args, resp)
 	if err == nil {
 		g.acked.note(id, args, resp)
+	} else {
+		g.acked.missed(id)
 	}
 	return err
 }
@@ -210,6 +213,9 @@ func (g *guarded) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddr
 ) (raft.AppendPipeline, error) {
 	inner, err := g.Transport.AppendEntriesPipeline(id, target)
 	if err != nil {
+		if !errors.Is(err, raft.ErrPipelineReplicationNotSupported) {
+			g.acked.missed(id)
+		}
 		return nil, err
 	}
 	return newPipeline(inner, id, &g.acked), nil
