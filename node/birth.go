@@ -48,7 +48,7 @@ func (n *Node) makeCluster(ctx context.Context, partitions int, actor string) (n
 		if others, err = n.mustBeFirst(ctx); err != nil {
 			return nil, nil, err
 		}
-		if err := n.openControl(n.life, []group.Member{n.member()}, true); err != nil {
+		if err := n.openBlankControl(n.life, []group.Member{n.member()}); err != nil {
 			return nil, nil, quotaerr.Wrap(quotaerr.Internal, err, "the control group cannot be opened")
 		}
 	}

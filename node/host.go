@@ -104,7 +104,7 @@ func (n *Node) host(ctx context.Context) error {
 			case wanted && (r == nil || r.partition.Load() == nil):
 				busy[id] = true
 				opening.Go(func() {
-					if err := n.openPartition(ctx, p); err != nil {
+					if err := n.openWanted(ctx, p); err != nil {
 						select {
 						case failed <- err:
 						default:
@@ -151,17 +151,21 @@ func (n *Node) movedAway(r *replica) bool {
 	return !listed
 }
 
-// openPartition opens this node's replica of a partition.
-func (n *Node) openPartition(ctx context.Context, p *state.Partition) error {
+// openWanted opens the replica of a partition that the cluster's state gives to this node.
+func (n *Node) openWanted(ctx context.Context, p *state.Partition) error {
 	r, err := n.have(p.ID.String())
 	if err != nil {
 		return err
 	}
 	var founders []group.Member
-	self := n.member()
-	if p.Founder == replicaKey(self) {
+	if self := n.member(); p.Founder == replicaKey(self) {
 		founders = []group.Member{self} // unused when the log is there
 	}
+	return n.openPartition(ctx, r, founders)
+}
+
+// openPartition opens this node's replica of a partition.
+func (n *Node) openPartition(ctx context.Context, r *replica, founders []group.Member) error {
 	metrics := &registrations{Registerer: n.server.Registry()}
 	opened, err := partition.Open(partition.Config{
 		ID: r.id, NodeID: n.cfg.ID, Birth: r.birth, Source: n.source,
@@ -189,7 +193,11 @@ func (n *Node) openPartition(ctx context.Context, p *state.Partition) error {
 
 // birth is what the partition is made with: what the cluster's state says of it, and the policy in force.
 func (r *replica) birth() (*fsm.Birth, error) {
-	n, s := r.node, r.node.control().State()
+	n := r.node
+	if !n.controlOpen() {
+		return nil, fmt.Errorf("%w: the control group is not open", partition.ErrNotYet)
+	}
+	s := n.control().State()
 	i := slices.IndexFunc(s.Partitions, func(p *state.Partition) bool { return p.ID.String() == r.id })
 	rev := s.InForce()
 	if i < 0 || len(s.Partitions[i].Ranges) == 0 || rev == nil {

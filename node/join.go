@@ -42,7 +42,7 @@ const (
 // this node in, or an operator has it make the cluster.
 func (n *Node) join(ctx context.Context) error {
 	if n.claim.Has(controlID) {
-		err := n.openControl(ctx, nil, false)
+		err := n.openStored(ctx)
 		if !errors.Is(err, errBlank) {
 			return err
 		}
@@ -57,7 +57,7 @@ func (n *Node) join(ctx context.Context) error {
 		case n.controlOpen():
 			return nil // an operator has made the cluster here
 		case standing != nil && standing.Admitted:
-			return n.openControl(ctx, nil, true) // a leader reaches it
+			return n.openBlankControl(ctx, nil) // a leader reaches it
 		}
 		n.wait(waits)
 		if time.Since(logged) >= waitLogInterval {
@@ -204,9 +204,8 @@ func (n *Node) mustCount(s *state.State) error {
 		errLost, n.cfg.ID, n.cfg.DataDir)
 }
 
-// openControl opens this node's replica of the control group. Stores that hold nothing are refused with errBlank
-// unless it is known what that means.
-func (n *Node) openControl(ctx context.Context, founders []group.Member, mayBeBlank bool) error {
+// openBlankControl opens this node's replica of the control group, now that it is known what empty stores mean.
+func (n *Node) openBlankControl(ctx context.Context, founders []group.Member) error {
 	n.openingControl.Lock()
 	defer n.openingControl.Unlock()
 	if n.controlOpen() {
@@ -216,7 +215,13 @@ func (n *Node) openControl(ctx context.Context, founders []group.Member, mayBeBl
 	if err != nil {
 		return err
 	}
-	r.mayBeBlank = mayBeBlank
+	r.mayBeBlank = true
+	return n.openControl(ctx, founders)
+}
+
+// openControl opens this node's replica of the control group.
+func (n *Node) openControl(ctx context.Context, founders []group.Member) error {
+	r := n.hosted.of(controlID)
 	c, err := control.Open(control.Config{
 		Dir: n.controlDir(),
 		Open: func(a group.Applier) (group.Group, error) {

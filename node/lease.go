@@ -208,9 +208,10 @@ func (n *Node) installAt(ctx context.Context, id string, p *partition.Partition,
 
 // findPolicy is the policy that a revision or a log entry names. It waits until its body is here.
 func (n *Node) findPolicy(ctx context.Context, ref fsm.PolicyRef) (*policy.Policy, error) {
-	c := n.control()
-	if c == nil {
-		return nil, fmt.Errorf("policy revision %d: the control group is not open", ref.Revision)
+	select {
+	case <-n.joined:
+		return n.control().Find(ctx, ref, n.fetchBody)
+	case <-ctx.Done():
+		return nil, fmt.Errorf("policy revision %d: the control group is not open: %w", ref.Revision, ctx.Err())
 	}
-	return c.Find(ctx, ref, n.fetchBody)
 }

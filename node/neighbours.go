@@ -73,6 +73,16 @@ func (s *neighbours) of(node string, now time.Time) *answer {
 	return h.answer
 }
 
+// since is the newest answer of a node that came after an instant; nil when there is none.
+func (s *neighbours) since(node string, begin time.Time) *answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h := s.newest[node]; h.at.After(begin) {
+		return h.answer
+	}
+	return nil
+}
+
 // last is when a node spoke last, and where it said that it is; zero when it never has.
 func (s *neighbours) last(node string) (at time.Time, raft string) {
 	s.mu.Lock()
@@ -164,7 +174,7 @@ func (n *Node) watchNeighbours(ctx context.Context) {
 		for _, id := range n.known() {
 			targets[id] = ""
 		}
-		_, _ = n.askAll(ctx, targets) // who does not answer shows in the neighbours
+		n.askAll(ctx, targets) // the answers are noted
 		pause := neighbourInterval
 		if r := n.hosted.of(controlID); r == nil || r.leads() {
 			pause = hurriedInterval

@@ -62,6 +62,7 @@ type Node struct {
 	routes         router.Table
 	view           atomic.Pointer[view]
 	fetching       sync.Mutex // one body at a time
+	asking         sync.Mutex // one round of a start's questions at a time
 	pushes         sync.WaitGroup
 	snapshotSlots  chan struct{}
 	balanced       time.Time // when leadership was last moved for balance; of plan's goroutine only

@@ -46,24 +46,22 @@ func (r *replica) mustBeNewest(ctx context.Context, last group.Position, members
 		return ctx.Err()
 	}
 	deadline := n.started.Add(newestTimeout)
-	silent := addrs
 	for {
-		answers, err := n.askAll(ctx, silent)
-		for _, a := range answers {
+		for id, a := range n.askForStart(ctx, addrs) {
 			if err := r.compare(last, a); err != nil {
 				return err
 			}
-			delete(silent, a.Self.ID)
+			delete(addrs, id)
 		}
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case len(silent) == 0:
+		case len(addrs) == 0:
 			return nil
 		case time.Now().After(deadline):
 			n.logger.Warn("not all nodes tell whether this data directory is the newest; going on: if it is an older copy, "+
 				"what was allowed since may be forgotten", "group", r.id, "silent",
-				strings.Join(slices.Sorted(maps.Keys(silent)), ", "), "error", err)
+				strings.Join(slices.Sorted(maps.Keys(addrs)), ", "))
 			return nil
 		}
 		n.wait("asking the other nodes whether the data directory is the newest")
@@ -74,31 +72,46 @@ func (r *replica) mustBeNewest(ctx context.Context, last group.Position, members
 	}
 }
 
-// askAll asks several nodes at once; addrs are where they were last known to be. The error is that of one that
-// does not answer.
-func (n *Node) askAll(ctx context.Context, addrs map[string]string) (answers []*answer, err error) {
-	var mu sync.Mutex // guards both results
+// askForStart asks nodes, addrs being where they were last known to be, unless they have answered since this process
+// began: an answer is about all groups. One round of questions is on its way at a time.
+func (n *Node) askForStart(ctx context.Context, addrs map[string]string) map[string]*answer {
+	n.asking.Lock()
+	defer n.asking.Unlock()
+	out, unknown := map[string]*answer{}, map[string]string{}
+	for id, addr := range addrs {
+		if a := n.neighbours.since(id, n.started); a != nil {
+			out[id] = a
+		} else {
+			unknown[id] = addr
+		}
+	}
+	for _, a := range n.askAll(ctx, unknown) {
+		out[a.Self.ID] = a
+	}
+	return out
+}
+
+// askAll asks several nodes at once; addrs are where they were last known to be. Who does not answer is left out.
+func (n *Node) askAll(ctx context.Context, addrs map[string]string) (answers []*answer) {
+	var mu sync.Mutex // guards answers
 	var wg sync.WaitGroup
 	for id, addr := range addrs {
 		if now := n.locate(id); now != "" {
 			addr = now
 		}
 		if addr == "" {
-			continue // it shows as silent
+			continue
 		}
 		wg.Go(func() {
-			a, failed := n.ask(ctx, id, addr, question{Kind: askWho})
-			mu.Lock()
-			defer mu.Unlock()
-			if failed != nil {
-				err = failed
-				return
+			if a, err := n.ask(ctx, id, addr, question{Kind: askWho}); err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				answers = append(answers, a)
 			}
-			answers = append(answers, a)
 		})
 	}
 	wg.Wait()
-	return answers, err
+	return answers
 }
 
 // compare holds the end of the log against what another node knows of it.

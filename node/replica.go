@@ -30,6 +30,7 @@ type replica struct {
 	inquiry   atomic.Pointer[agreement.Agreement] // the control group's; a partition has its own
 
 	mayBeBlank bool           // an empty log is no reason not to open it; set before
+	gate       *gate          // to be passed together with others; set before
 	metrics    *registrations // of the open partition
 	keeping    atomic.Bool    // a change of members is under way
 	installing atomic.Bool    // a policy is being installed
@@ -44,7 +45,7 @@ func (n *Node) newReplica(id string) (*replica, error) {
 	return &replica{id: id, node: n, memory: m, mayBeBlank: id != controlID}, nil
 }
 
-// errBlank: the control group's stores are there, but nothing was ever stored.
+// errBlank: the group's stores are there, but nothing was ever stored.
 var errBlank = errors.New("the log is empty")
 
 // dir is where the group has its files.
@@ -61,10 +62,7 @@ func (r *replica) openGroup(
 		Group: r.id, Disk: storage.NewFiles(r.dir(), backend, n.logger),
 		Network: n.listener, Applier: a, Self: n.member(), First: !n.claim.Has(r.id), Bootstrap: founders,
 		Admit: func(last group.Position, members []group.Member) error {
-			if last.Index == 0 && !r.mayBeBlank {
-				return errBlank
-			}
-			return r.mustBeNewest(ctx, last, members)
+			return r.admit(ctx, last, members)
 		},
 		BeforeStart:   func() error { return n.claim.Record(r.id) },
 		Compaction:    group.Compaction{LogBytes: logBytes, TrailingBytes: logBytes / 4},
@@ -76,6 +74,24 @@ func (r *replica) openGroup(
 	}
 	r.group.Store(g)
 	return g, nil
+}
+
+// admit judges stores that are whole, before anything in them is changed.
+func (r *replica) admit(ctx context.Context, last group.Position, members []group.Member) error {
+	if last.Index == 0 && !r.mayBeBlank {
+		if r.gate != nil {
+			r.gate.pass()
+		}
+		return errBlank
+	}
+	if err := r.mustBeNewest(ctx, last, members); err != nil {
+		return err
+	}
+	if r.gate == nil {
+		return nil
+	}
+	r.gate.pass()
+	return r.gate.wait(ctx)
 }
 
 // member is this node as a member of a group.
