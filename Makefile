@@ -41,7 +41,7 @@ build: ## build bin/quorate
 .PHONY: test
 test: build ## run all tests
 	QUORATE_BINARY=$(CURDIR)/$(BIN)/quorate $(GO) test -tags=$(TAGS) $(TESTFLAGS) $(PACKAGES)
-	cd jepsen && $(GO) test -tags=$(TAGS) $(TESTFLAGS) ./sim
+	cd jepsen && $(GO) test -tags=$(TAGS) $(TESTFLAGS) ./sim && $(GO) test -tags=$(TAGS) -run '^TestChecker' ./cluster
 
 .PHONY: race
 race: build ## run the tests under the race detector (needs a C compiler)
@@ -88,7 +88,12 @@ ROUNDS ?= 1
 .PHONY: disk
 disk: build ## as root: cut the power of real processes, fill and kill their disks, ROUNDS (1) times
 	cd jepsen && QUORATE_BINARY=$(CURDIR)/$(BIN)/quorate QUORATE_DISK_REQUIRED=1 QUORATE_DISK_ROUNDS=$(ROUNDS) \
-	  $(GO) test -tags=$(TAGS) -count=1 -v -timeout 30m ./disk
+	  $(GO) test -tags=$(TAGS) -count=1 -v -timeout $$((20 + 15 * $(ROUNDS)))m ./disk
+
+.PHONY: chaos
+chaos: build ## five nodes with TLS: added, drained, killed, paused, replaced, policies changed, under load
+	cd jepsen && QUORATE_BINARY=$(CURDIR)/$(BIN)/quorate \
+	  $(GO) test -tags=$(TAGS) -count=1 -v -timeout 15m ./cluster
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint $(TOOLS)/buf ## check style, likely mistakes and forbidden imports

@@ -139,14 +139,19 @@ func (b *backend) Members() (out []rpc.Member) {
 	return out
 }
 
-// KnowsNode reports that a node may speak: while there is no map any of the cluster's certificate may.
+// KnowsNode reports that a node may speak. While this node cannot know that its list of nodes is the present one, a
+// node that is not on it may have been added meanwhile.
 func (b *backend) KnowsNode(id string) bool {
 	c := (*Node)(b).control()
 	if c == nil || !c.State().Born {
 		return true
 	}
-	known, ok := c.State().Node(id)
-	return ok && known.State != state.NodeRemoved
+	s := c.State()
+	known, ok := s.Node(id)
+	if !ok {
+		return !b.lease.covers(b.source.Read(), s.Version)
+	}
+	return known.State != state.NodeRemoved
 }
 
 func (b *backend) Waiting() string {

@@ -260,13 +260,48 @@ func (j *journey) once(
 	if to.local {
 		err = attempt(ctx, to)
 	} else {
-		err = j.forward(ctx, to, attempt)
+		following, stop := whileLeading(ctx, lead.Node, to.node, func() string { return j.desk.backend.Leader(j.principal).Node })
+		err = j.forward(following, to, attempt)
+		stop()
 	}
 	e := quotaerr.As(err)
 	if e != nil && e.Reason == quotaerr.OutcomeUnknown && j.unknown == nil && !j.harmless {
 		j.unknown = e
 	}
 	return e
+}
+
+const (
+	// followAfter is how long an attempt at another node lasts before it is looked whether that node still leads,
+	// and followInterval is between two looks.
+	followAfter    = 200 * time.Millisecond
+	followInterval = 100 * time.Millisecond
+)
+
+// whileLeading is ctx until another node than asked is known to lead, where known did when the attempt began: a node
+// that hangs answers nobody, and would cost the whole deadline.
+func whileLeading(
+	ctx context.Context, known, asked string, leader func() string,
+) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	look := time.AfterFunc(followAfter, func() {
+		tick := time.NewTicker(followInterval)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			if now := leader(); now != "" && now != known && now != asked {
+				cancel()
+				return
+			}
+			select {
+			case <-ctx.Done():
+			case <-tick.C:
+			}
+		}
+	})
+	return ctx, func() {
+		look.Stop()
+		cancel()
+	}
 }
 
 // aim chooses where the next attempt goes: to the node that the last one named, else to the leader.
@@ -325,6 +360,7 @@ func (j *journey) forward(
 	if e.Reason == quotaerr.OutcomeUnknown && !sent() {
 		e = quotaerr.Wrap(quotaerr.NoQuorum, err, "the partition's leader cannot be reached")
 	}
+	e = asForwarded(e, to.node)
 	j.desk.metrics.forwards.WithLabelValues(string(e.Reason)).Inc()
 	switch e.Reason {
 	case quotaerr.NotLeader:
@@ -333,6 +369,15 @@ func (j *journey) forward(
 	case quotaerr.WrongEpoch:
 		j.desk.backend.Learn(j.principal, to.node, e)
 	default:
+	}
+	return e
+}
+
+// asForwarded is what another node's refusal means to the caller. That it does not accept this node says nothing
+// about the caller, who was accepted here.
+func asForwarded(e *quotaerr.Error, node string) *quotaerr.Error {
+	if e.Reason == quotaerr.PermissionDenied || e.Reason == quotaerr.Unauthenticated {
+		return quotaerr.Wrap(quotaerr.NoQuorum, e, "node %s does not accept this node: %s", node, e.Message)
 	}
 	return e
 }

@@ -71,6 +71,9 @@ func (e *errand) forward(ctx context.Context, to string) (proto.Message, error) 
 	if err != nil {
 		return nil, quotaerr.Wrap(quotaerr.Internal, err, "the request cannot be passed on")
 	}
+	leader := func() string { return e.desk.controlLeader(ctx) }
+	ctx, stop := whileLeading(ctx, leader(), to, leader)
+	defer stop()
 	ctx, sent := watchSent(ctx)
 	answer, err := peer.ForwardAdmin(ctx, &quoratev1.ForwardAdminRequest{
 		ClusterId: e.desk.cluster, FromNode: e.desk.node, Method: e.method, Request: request,
@@ -81,6 +84,7 @@ func (e *errand) forward(ctx context.Context, to string) (proto.Message, error) 
 		if failed.Reason == quotaerr.OutcomeUnknown && !sent() {
 			failed = quotaerr.Wrap(quotaerr.NoQuorum, err, "node %s cannot be reached: check that it runs", to)
 		}
+		failed = asForwarded(failed, to)
 		e.desk.metrics.forwards.WithLabelValues(string(failed.Reason)).Inc()
 		return nil, failed
 	}
@@ -90,6 +94,20 @@ func (e *errand) forward(ctx context.Context, to string) (proto.Message, error) 
 		return nil, quotaerr.Wrap(quotaerr.Internal, err, "node %s has answered what cannot be read", to)
 	}
 	return resp, nil
+}
+
+// controlLeader is who leads the control group, as this node knows it; empty while it does not.
+func (d *desk) controlLeader(ctx context.Context) string {
+	replicas, err := d.backend.Replicas(ctx)
+	if err != nil {
+		return ""
+	}
+	for i := range replicas {
+		if replicas[i].Partition == ControlGroup {
+			return replicas[i].Leader
+		}
+	}
+	return ""
 }
 
 // settled reports whether asking again is of no use, or could do it twice.

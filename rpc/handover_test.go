@@ -93,19 +93,24 @@ func TestDefiniteAnswersAreFinal(t *testing.T) {
 		}
 	}
 	for _, reason := range definite {
+		aboutNode := reason == quotaerr.PermissionDenied || reason == quotaerr.Unauthenticated // far: of this node
 		refusal := &quotaerr.Error{Reason: reason, Message: "do this"}
 		peer := mustPeer(t, func(ctx context.Context, _ int) (*quoratev1.Decision, error) {
 			return nil, errtable.ToStatus(ctx, refusal).Err()
 		})
 		far, _ := mustFollower(t, always("n2"), peer)
 		near := answering(Answer{}, refusal)
-		for where, n := range map[string]*testNode{"far": far, "near": mustNode(t, "n1", near)} {
+		nodes := map[string]*testNode{"far": far, "near": mustNode(t, "n1", near)}
+		if aboutNode {
+			delete(nodes, "far")
+		}
+		for where, n := range nodes {
 			_, err := quoratev1.NewQuotaClient(n.conn).CheckAndConsume(within(t, 5*time.Second), aCheck())
 			if e := errtable.FromStatus(err); e == nil || e.Reason != reason {
 				t.Errorf("%s, %s: %v", reason, where, err)
 			}
 		}
-		if len(peer.asked()) != 1 || len(near.seen()) != 1 {
+		if len(peer.asked()) != 1 && !aboutNode || len(near.seen()) != 1 {
 			t.Errorf("%s: asked %d times far, %d near", reason, len(peer.asked()), len(near.seen()))
 		}
 	}
@@ -212,5 +217,46 @@ func TestDeadlineTellsWhatMayHaveHappened(t *testing.T) {
 	n, _ = mustFollower(t, always("n9"))
 	if body := post(n); !strings.Contains(body, `"no_quorum"`) {
 		t.Errorf("a leader that is no member: %s", body)
+	}
+}
+
+// Shows that another node which does not accept this one is no refusal of the caller: the check is tried again, and
+// answered by that node once it does.
+func TestStrangersAreNotTheCallersFault(t *testing.T) {
+	for _, reason := range []quotaerr.Reason{quotaerr.PermissionDenied, quotaerr.Unauthenticated} {
+		peer := mustPeer(t, func(ctx context.Context, asked int) (*quoratev1.Decision, error) {
+			if asked < 3 {
+				return nil, errtable.ToStatus(ctx, quotaerr.New(reason, "who are you?")).Err()
+			}
+			return allowedByPeer(), nil
+		})
+		n, _ := mustFollower(t, always("n2"), peer)
+		d, err := quoratev1.NewQuotaClient(n.conn).CheckAndConsume(within(t, 10*time.Second), aCheck())
+		if err != nil || d.GetOutcome() != quoratev1.Outcome_OUTCOME_ALLOWED {
+			t.Errorf("%s: %v, %v", reason, d, err)
+		}
+	}
+}
+
+// Shows that a leader which hangs costs no more than one that dies: once another node is known to lead, the same
+// check goes there, long before the deadline.
+func TestAHangingLeaderIsLeft(t *testing.T) {
+	var lead atomic.Pointer[string]
+	set := func(s string) { lead.Store(&s) }
+	set("n2")
+	hangs := mustPeer(t, func(ctx context.Context, _ int) (*quoratev1.Decision, error) {
+		set("n3")
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	next := mustPeer(t, func(context.Context, int) (*quoratev1.Decision, error) { return allowedByPeer(), nil })
+	n, _ := mustFollower(t, func() string { return *lead.Load() }, hangs, next)
+	ctx := within(t, time.Minute)
+	d, err := quoratev1.NewQuotaClient(n.conn).CheckAndConsume(ctx, aCheck())
+	if err != nil || d.GetOutcome() != quoratev1.Outcome_OUTCOME_ALLOWED {
+		t.Fatalf("%v, %v", d, err)
+	}
+	if end, _ := ctx.Deadline(); time.Until(end) < 30*time.Second {
+		t.Error("it took most of the deadline")
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/raft-wal/segment"
 	"github.com/hashicorp/raft-wal/types"
 
+	"github.com/quorate/quorate/internal/guard"
 	"github.com/quorate/quorate/partition/storage"
 )
 
@@ -155,6 +156,9 @@ func (l *walLog) GetLog(index uint64, out *raft.Log) error {
 	l.s.life.breathe()
 	if err := l.WAL.GetLog(index, out); err != nil {
 		return err
+	}
+	if out.Type > raft.LogConfiguration && !guard.On(guard.EntryChecksum) {
+		l.s.life.hang() // Raft would panic over an entry of no kind: as far as anybody sees the process ends here
 	}
 	l.s.mu.Lock()
 	defer l.s.mu.Unlock()

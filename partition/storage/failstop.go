@@ -31,14 +31,16 @@ func (s *failStop) doWithin(bound time.Duration, file, operation string, write f
 	if err := s.err(); err != nil {
 		return err
 	}
-	watchdog := time.AfterFunc(bound, func() {
-		if !guard.On(guard.WriteWatchdog) {
+	done := make(chan struct{})
+	watchdog := time.AfterFunc(bound/watchSteps, func() {
+		if !outlast(bound, done) || !guard.On(guard.WriteWatchdog) {
 			return
 		}
 		_ = s.fail(fmt.Errorf("partition %s: %s on %s has taken longer than %v, the disk is stuck: "+
 			"check the disk, then start the node again", s.partition, operation, file, bound))
 	})
 	err := write()
+	close(done)
 	watchdog.Stop()
 	if err != nil && !guard.On(guard.FailStop) {
 		return err
@@ -47,6 +49,22 @@ func (s *failStop) doWithin(bound time.Duration, file, operation string, write f
 		return s.fail(fmt.Errorf("partition %s: %s on %s failed: %w; %s", s.partition, operation, file, err, whatNow(err)))
 	}
 	return s.err()
+}
+
+// watchSteps is how many steps a bound has. Each is waited for by itself, so that a process which was stopped, or a
+// machine that was paused, loses one of them at most: it is not the disk that was slow.
+const watchSteps = 10
+
+// outlast waits for what is left of a bound after its first step, and reports that the write has not ended by then.
+func outlast(bound time.Duration, done <-chan struct{}) bool {
+	for range watchSteps - 1 {
+		select {
+		case <-done:
+			return false
+		case <-time.After(bound / watchSteps):
+		}
+	}
+	return true
 }
 
 // whatNow says what to do about a failed write. After an error of the device memory may hold what the disk

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -37,12 +38,15 @@ var (
 	errUnproven    = errors.New("one end does not accept the other's certificate")
 )
 
-// Client asks the nodes of one cluster, the first address first.
+// Client asks the nodes of one cluster: the one that answered last, then the others in the order of their addresses,
+// of which the first is asked first.
 type Client struct {
 	tls *identity.Source // nil: plaintext
 	// token is behind a pointer so that printing a client does not tell it. nil: none.
 	token *string
 	conns []*node
+
+	answered atomic.Int32 // which of conns answered last
 }
 
 // node is the connection to one address.
@@ -179,12 +183,15 @@ func ask[T any](
 	var last *quotaerr.Error
 	for round := 0; ; round++ {
 		unproven, lost := 0, 0
-		for _, conn := range c.conns {
+		first := int(c.answered.Load())
+		for i := range c.conns {
+			at := (first + i) % len(c.conns)
 			if ctx.Err() != nil {
 				return zero, finally(ctx, last)
 			}
-			out, err := once(ctx, conn, m, attempt)
+			out, err := once(ctx, c.conns[at], m, attempt)
 			if err == nil {
+				c.answered.Store(int32(at))
 				return out, nil
 			}
 			e := errtable.FromStatus(err)

@@ -1,0 +1,261 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// maxViolations bounds how many violations are told in full.
+const maxViolations = 20
+
+// replayHorizon is for how long a decision is recorded at least.
+const replayHorizon = 30 * time.Second
+
+// What a history can show to be broken.
+const (
+	brokenCap       = "cap"       // more was admitted in a window than the limit
+	brokenCarry     = "carry"     // more was admitted than an earlier rule allows that should still be enforced
+	brokenClosed    = "closed"    // an admission to a class that is disabled or whose limit is 0
+	brokenID        = "id"        // a decision id with two decisions
+	brokenStale     = "stale"     // an old revision decided after it was said that none does
+	brokenBackwards = "backwards" // a revision decided after a newer one had
+	brokenRevision  = "revision"  // a revision that there was not, or not yet
+	brokenAnswer    = "answer"    // an error that no fault excuses, or an answer that contradicts itself
+	brokenRemaining = "remaining" // a room that is negative, or larger than it can be
+)
+
+// Report is what a history shows.
+type Report struct {
+	Admitted, Denied, Replayed, Unknown int
+	Errors                              map[string]int // by reason
+	Reached                             int            // windows that were certainly full
+	Carried                             int            // those of them by an earlier rule that was still enforced
+	ByRevision                          map[uint64]int // decisions
+	Violations                          map[string]int // by kind
+	Texts                               []string       // of the first violations
+}
+
+// String is one line.
+func (r *Report) String() string {
+	var reasons []string
+	for _, reason := range slices.Sorted(maps.Keys(r.Errors)) {
+		word := reason
+		if word == "" {
+			word = "no answer"
+		}
+		reasons = append(reasons, fmt.Sprintf("%s %d", word, r.Errors[reason]))
+	}
+	return fmt.Sprintf("admitted %d, denied %d, answered from records %d, outcome not known %d, full windows %d, "+
+		"%d of them by earlier rules, decisions by revision %v; attempts refused: %s",
+		r.Admitted, r.Denied, r.Replayed, r.Unknown, r.Reached, r.Carried, r.ByRevision, strings.Join(reasons, ", "))
+}
+
+// Err is what was broken; nil when nothing was.
+func (r *Report) Err() error {
+	if len(r.Violations) == 0 {
+		return nil
+	}
+	return fmt.Errorf("broken: %v\n%s", r.Violations, strings.Join(r.Texts, "\n"))
+}
+
+// excused are the errors that faults excuse; the empty one is no answer. A cost can be above a limit that was lowered.
+var excused = map[string]bool{
+	"": true, "not_leader": true, "no_quorum": true, "outcome_unknown": true, "policy_lease_expired": true,
+	"overloaded": true, "wrong_epoch": true, "cost_exceeds_limit": true,
+}
+
+// checker goes through one history.
+type checker struct {
+	*Report
+	history *History
+	known   *knowledge
+}
+
+// Examine goes through a history.
+func Examine(h *History) *Report {
+	c := &checker{history: h, known: learn(h.Revisions), Report: &Report{
+		Errors: map[string]int{}, ByRevision: map[uint64]int{}, Violations: map[string]int{},
+	}}
+	principals := map[string][]*Check{}
+	for _, check := range h.Checks {
+		principals[check.Principal] = append(principals[check.Principal], check)
+	}
+	for _, name := range slices.Sorted(maps.Keys(principals)) {
+		checks := principals[name]
+		var admissions []admission
+		for _, check := range checks {
+			c.answers(check)
+			if a, ok := check.admission(); ok && c.revision(a.revision) != nil {
+				admissions = append(admissions, a)
+			}
+		}
+		slices.SortFunc(admissions, func(a, b admission) int { return cmp.Compare(a.from, b.from) })
+		c.order(checks)
+		for i := range h.Revisions {
+			c.caps(&h.Revisions[i], admissions)
+			c.carried(&h.Revisions[i], admissions)
+		}
+	}
+	return c.Report
+}
+
+func (c *checker) violated(kind, format string, args ...any) {
+	c.Violations[kind]++
+	if len(c.Texts) < maxViolations {
+		c.Texts = append(c.Texts, kind+": "+fmt.Sprintf(format, args...))
+	}
+}
+
+// revision is that with a number; nil when there was none.
+func (c *checker) revision(number uint64) *Revision {
+	i, ok := slices.BinarySearchFunc(c.history.Revisions, number, func(r Revision, n uint64) int {
+		return cmp.Compare(r.Number, n)
+	})
+	if !ok {
+		return nil
+	}
+	return &c.history.Revisions[i]
+}
+
+// answers looks at what was said to one check.
+func (c *checker) answers(check *Check) {
+	known := false
+	for i := range check.Attempts {
+		a := &check.Attempts[i]
+		switch {
+		case !a.Answer.decided():
+			c.Errors[a.Answer.Reason]++
+			if !excused[a.Answer.Reason] {
+				c.violated(brokenAnswer, "%s of class %s: %+v", check.ID, check.Class, a)
+			}
+			continue
+		case a.Answer.Replayed:
+			c.Replayed++
+		default:
+			c.ByRevision[a.Answer.Revision]++
+		}
+		known = true
+		c.room(check, a)
+		c.decidedUnder(check, a)
+	}
+	_, admitted := check.admission()
+	switch {
+	case admitted:
+		c.Admitted++
+	case known:
+		c.Denied++
+	default:
+		c.Unknown++
+	}
+	c.sameAnswer(check)
+}
+
+// room checks what an answer says is left.
+func (c *checker) room(check *Check, a *Attempt) {
+	if a.Answer.Remaining < 0 {
+		c.violated(brokenRemaining, "%s: %d remain: %+v", check.ID, a.Answer.Remaining, a.Answer)
+	}
+	for _, l := range a.Answer.Limits {
+		spent := int64(0)
+		if a.Answer.Allowed && !a.Answer.Replayed {
+			spent = check.Cost
+		}
+		if l.Remaining < 0 || l.Remaining > l.Limit-spent {
+			c.violated(brokenRemaining, "%s of cost %d: %d of %d remain of %s: %+v",
+				check.ID, check.Cost, l.Remaining, l.Limit, l.Name, a.Answer)
+		}
+	}
+}
+
+// decidedUnder checks the revision of an answer: that there was one, and not a newer one for sure.
+func (c *checker) decidedUnder(check *Check, a *Attempt) {
+	r := c.revision(a.Answer.Revision)
+	switch {
+	case r == nil || r.Policy.Version != a.Answer.Version:
+		c.violated(brokenRevision, "%s was decided under revision %d, %q, which there was not: %+v",
+			check.ID, a.Answer.Revision, a.Answer.Version, a)
+		return
+	case r.Began > a.Received:
+		c.violated(brokenRevision, "%s was decided under revision %d before it was made: %+v", check.ID, r.Number, a)
+	}
+	closed := r.Policy.class(r.Policy.resolve(check.Class)).Disabled
+	if closed && a.Answer.Allowed {
+		c.violated(brokenClosed, "%s: class %s is disabled in revision %d: %+v", check.ID, check.Class, r.Number, a)
+	}
+	if !closed && a.Answer.Reason == "endpoint_disabled" {
+		c.violated(brokenClosed, "%s: class %s is not disabled in revision %d: %+v", check.ID, check.Class, r.Number, a)
+	}
+	sent := a.Sent
+	if a.Answer.Replayed {
+		sent = check.first()
+	}
+	for i := range c.history.Revisions {
+		newer := &c.history.Revisions[i]
+		if newer.Number > r.Number && newer.Active < sent {
+			c.violated(brokenStale, "%s was sent at %v and decided under revision %d, after %d was said to be active "+
+				"everywhere at %v: %+v", check.ID, sent, r.Number, newer.Number, newer.Active, a)
+			return
+		}
+	}
+}
+
+// sameAnswer checks that a decision id has one decision.
+func (c *checker) sameAnswer(check *Check) {
+	for i := range check.Attempts {
+		a := &check.Attempts[i]
+		if !a.Answer.decided() || !a.Answer.Recorded {
+			continue
+		}
+		for j := range check.Attempts {
+			b := &check.Attempts[j]
+			if i == j || !b.Answer.decided() || max(a.Received, b.Received)-check.first() >= replayHorizon {
+				continue
+			}
+			// b was decided after a, or both were recorded: then they are the same record.
+			if b.Sent <= a.Received && !b.Answer.Recorded {
+				continue
+			}
+			fresh := !b.Answer.Replayed && (!a.Answer.Replayed || b.Sent > a.Received)
+			if fresh || a.Answer.Allowed != b.Answer.Allowed || a.Answer.Revision != b.Answer.Revision ||
+				a.Answer.Remaining != b.Answer.Remaining {
+				c.violated(brokenID, "%s has two decisions: %+v and %+v", check.ID, a, b)
+				return
+			}
+		}
+	}
+}
+
+// order checks that a principal's revisions never go back: one answered before another check was sent.
+func (c *checker) order(checks []*Check) {
+	type decision struct {
+		*Attempt
+		id string
+	}
+	var bySent []decision
+	for _, check := range checks {
+		for i := range check.Attempts {
+			if a := &check.Attempts[i]; a.Answer.decided() && !a.Answer.Replayed {
+				bySent = append(bySent, decision{a, check.ID})
+			}
+		}
+	}
+	byReceived := slices.Clone(bySent)
+	slices.SortFunc(bySent, func(a, b decision) int { return cmp.Compare(a.Sent, b.Sent) })
+	slices.SortFunc(byReceived, func(a, b decision) int { return cmp.Compare(a.Received, b.Received) })
+	newest, next := decision{}, 0
+	for _, d := range bySent {
+		for ; next < len(byReceived) && byReceived[next].Received < d.Sent; next++ {
+			if r := byReceived[next]; newest.Attempt == nil || r.Answer.Revision > newest.Answer.Revision {
+				newest = r
+			}
+		}
+		if newest.Attempt != nil && newest.Answer.Revision > d.Answer.Revision {
+			c.violated(brokenBackwards, "%s was decided under revision %d, after %s under %d: %+v, %+v",
+				d.id, d.Answer.Revision, newest.id, newest.Answer.Revision, *d.Attempt, *newest.Attempt)
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package cluster
+
+import (
+	"math"
+	"time"
+)
+
+// never is when an attempt was answered that was not.
+const never = time.Duration(math.MaxInt64)
+
+// History is what was asked, what was answered, and which policies there were. Its instants count from its beginning,
+// by a monotonic clock.
+type History struct {
+	Checks    []*Check
+	Revisions []Revision // in order
+}
+
+// Check is one decision that was asked for.
+type Check struct {
+	ID        string
+	Principal string
+	Class     string
+	Cost      int64
+	Attempts  []Attempt // in no order; they may overlap
+}
+
+// Attempt is one sending of a check.
+type Attempt struct {
+	Node     string
+	Sent     time.Duration
+	Received time.Duration // never, without an answer
+	Answer   Answer
+}
+
+// Answer is what a node said. The zero value is none.
+type Answer struct {
+	Allowed   bool          `json:"allowed"`
+	Reason    string        `json:"reason"`
+	Detail    string        `json:"detail"` // of an error
+	Revision  uint64        `json:"policy_revision"`
+	Version   string        `json:"policy_version"`
+	Remaining int64         `json:"remaining"`
+	Replayed  bool          `json:"replayed"`
+	Recorded  bool          `json:"recorded"`
+	Limits    []LimitAnswer `json:"limits"`
+}
+
+// LimitAnswer is how a limit stands.
+type LimitAnswer struct {
+	Name      string `json:"name"`
+	Limit     int64  `json:"limit"`
+	Remaining int64  `json:"remaining"`
+}
+
+// decided reports whether the answer is a decision, rather than an error or none.
+func (a *Answer) decided() bool {
+	switch a.Reason {
+	case "allowed", "quota_exhausted", "blocked", "endpoint_disabled":
+		return true
+	}
+	return false
+}
+
+// Revision is a policy that was put in force.
+type Revision struct {
+	Number uint64
+	Policy Policy
+	Began  time.Duration // before which it cannot have been in force
+	// Active is when it was said that nobody decides under an older revision any more; never, when that was not said.
+	Active time.Duration
+}
+
+// first is when a check was first sent.
+func (c *Check) first() time.Duration {
+	first := never
+	for _, a := range c.Attempts {
+		first = min(first, a.Sent)
+	}
+	return first
+}
+
+// admission is an allow, and between which instants it was decided.
+type admission struct {
+	check    *Check
+	from, to time.Duration
+	revision uint64
+}
+
+// admission is the check's, if it was allowed. An answer that is not a repetition was decided by its own attempt; a
+// repetition tells of an attempt before.
+func (c *Check) admission() (admission, bool) {
+	out := admission{check: c, from: c.first(), to: never}
+	for _, a := range c.Attempts {
+		if !a.Answer.Allowed {
+			continue
+		}
+		out.to, out.revision = min(out.to, a.Received), a.Answer.Revision
+		if !a.Answer.Replayed {
+			out.from = max(out.from, a.Sent)
+		}
+	}
+	return out, out.to != never
+}

@@ -1,0 +1,239 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// answerTimeout bounds one attempt; what comes later is no answer.
+	answerTimeout = 1500 * time.Millisecond
+	// retryFor is how long a check is repeated that has no decision, well within the replay horizon.
+	retryFor = 8 * time.Second
+	// retryPause is between two attempts at a check.
+	retryPause = 50 * time.Millisecond
+	// avoidFor is how long a node that gave no answer is asked less.
+	avoidFor = 2 * time.Second
+	// maxChecks bounds a load.
+	maxChecks = 100_000
+)
+
+// LoadOptions are what differs between loads.
+type LoadOptions struct {
+	Seed       uint64
+	Clients    int
+	Principals int
+	Classes    []string      // what is asked for; one that is named twice is asked for twice as often
+	Pause      time.Duration // of each client between two checks
+}
+
+// Load has checks decided until it is stopped, and records them. Its methods may be called by several goroutines.
+type Load struct {
+	options LoadOptions
+	nodes   []*Node
+	http    *http.Client
+	begun   time.Time
+	stop    chan struct{}
+	done    sync.WaitGroup
+	halt    sync.Once
+
+	mu      sync.Mutex // guards the fields below
+	checks  []*Check
+	silent  map[string]time.Duration // when a node last gave no answer
+	answers []Attempt                // all that were answered, as they came in
+}
+
+// StartLoad begins a load on all nodes of a cluster.
+func (c *Cluster) StartLoad(o LoadOptions) (*Load, error) {
+	config, err := c.gateway()
+	if err != nil {
+		return nil, err
+	}
+	l := &Load{
+		options: o, nodes: slices.Clone(c.Nodes), begun: time.Now(), stop: make(chan struct{}),
+		silent: map[string]time.Duration{},
+		http: &http.Client{Transport: &http.Transport{
+			TLSClientConfig: config, MaxIdleConnsPerHost: o.Clients, TLSHandshakeTimeout: answerTimeout,
+		}},
+	}
+	for k := range o.Clients {
+		l.done.Go(func() { l.work(rand.New(rand.NewPCG(o.Seed, uint64(k)))) })
+	}
+	return l, nil
+}
+
+// Now is the instant of the history that the load writes.
+func (l *Load) Now() time.Duration { return time.Since(l.begun) }
+
+func (l *Load) work(r *rand.Rand) {
+	for {
+		select {
+		case <-l.stop:
+			return
+		case <-time.After(l.options.Pause/2 + rand.N(l.options.Pause+1)):
+		}
+		check := l.next(r)
+		if check == nil {
+			return
+		}
+		if r.IntN(8) == 0 { // an impatient client: the same id twice at once
+			var twice sync.WaitGroup
+			other := rand.New(rand.NewPCG(r.Uint64(), 0))
+			twice.Go(func() { l.decide(check, other) })
+			l.decide(check, r)
+			twice.Wait()
+			continue
+		}
+		if l.decide(check, r) && r.IntN(6) == 0 { // one that forgets that it has an answer
+			l.attempt(check, l.pick(r))
+		}
+	}
+}
+
+// next draws a new check; nil when there have been too many.
+func (l *Load) next(r *rand.Rand) *Check {
+	check := &Check{
+		Principal: fmt.Sprint("p", r.IntN(l.options.Principals)),
+		Class:     l.options.Classes[r.IntN(len(l.options.Classes))], Cost: 1,
+	}
+	if r.IntN(10) == 0 {
+		check.Cost = 2
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.checks) >= maxChecks {
+		return nil
+	}
+	check.ID = fmt.Sprint("d", len(l.checks))
+	l.checks = append(l.checks, check)
+	return check
+}
+
+// decide asks one node after another until one decides, and reports whether one did.
+func (l *Load) decide(check *Check, r *rand.Rand) bool {
+	until := l.Now() + retryFor
+	for {
+		a := l.attempt(check, l.pick(r))
+		if a.Answer.decided() || a.Answer.Reason == "cost_exceeds_limit" {
+			return true
+		}
+		if l.Now() > until {
+			return false
+		}
+		select {
+		case <-l.stop:
+			return false
+		case <-time.After(retryPause):
+		}
+	}
+}
+
+// pick draws a node, seldom one that was silent a moment ago.
+func (l *Load) pick(r *rand.Rand) *Node {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := l.nodes[r.IntN(len(l.nodes))]
+	for range 8 {
+		at, silent := l.silent[n.ID]
+		if !silent || l.Now()-at > avoidFor {
+			break
+		}
+		n = l.nodes[r.IntN(len(l.nodes))]
+	}
+	return n
+}
+
+// attempt sends a check once and records what came of it.
+func (l *Load) attempt(check *Check, n *Node) Attempt {
+	a := Attempt{Node: n.ID, Sent: l.Now(), Received: never}
+	answer, err := l.ask(check, n)
+	now := l.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err == nil {
+		a.Received, a.Answer = now, answer
+		l.answers = append(l.answers, a)
+	} else {
+		l.silent[n.ID] = now
+	}
+	check.Attempts = append(check.Attempts, a)
+	return a
+}
+
+func (l *Load) ask(check *Check, n *Node) (answer Answer, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
+	defer cancel()
+	body, err := json.Marshal(map[string]any{
+		"principal": check.Principal, "api_class": check.Class, "decision_id": check.ID, "cost": check.Cost,
+	})
+	if err != nil {
+		return answer, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+n.HTTP+"/v1/check", bytes.NewReader(body))
+	if err != nil {
+		return answer, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := l.http.Do(req)
+	if err != nil {
+		return answer, err
+	}
+	text, err := io.ReadAll(resp.Body)
+	if err = errors.Join(err, resp.Body.Close()); err != nil {
+		return answer, err
+	}
+	if err := json.Unmarshal(text, &answer); err != nil {
+		return answer, fmt.Errorf("status %d: %w: %s", resp.StatusCode, err, text)
+	}
+	if answer.Allowed != (answer.Reason == "allowed") || answer.Allowed != (resp.StatusCode == http.StatusOK) {
+		answer.Reason = fmt.Sprintf("status %d, %s", resp.StatusCode, text) // it contradicts itself
+	}
+	return answer, nil
+}
+
+// Since are the answers that have come since an instant.
+func (l *Load) Since(at time.Duration) []Attempt {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i, _ := slices.BinarySearchFunc(l.answers, at, func(a Attempt, at time.Duration) int {
+		return int(a.Received - at)
+	})
+	return slices.Clone(l.answers[i:])
+}
+
+// AwaitAnswers waits until n answers of a kind have come since an instant, to checks that were sent after it.
+func (l *Load) AwaitAnswers(
+	ctx context.Context, since time.Duration, n int, what string, kind func(*Answer) bool,
+) (at time.Duration, err error) {
+	err = await(ctx, fmt.Sprintf("%d answers of kind %s", n, what), func() bool {
+		seen := 0
+		for _, a := range l.Since(since) {
+			if a.Sent >= since && kind(&a.Answer) {
+				seen, at = seen+1, a.Received
+			}
+			if seen == n {
+				return true
+			}
+		}
+		return false
+	})
+	return at, err
+}
+
+// Stop ends the load, waits for the answers that are still to come, and returns what there was. It may be called
+// again.
+func (l *Load) Stop(revisions []Revision) *History {
+	l.halt.Do(func() { close(l.stop) })
+	l.done.Wait()
+	l.http.CloseIdleConnections()
+	return &History{Checks: l.checks, Revisions: revisions}
+}

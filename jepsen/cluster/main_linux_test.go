@@ -1,0 +1,176 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+)
+
+// builtIn is the directory of the program that binary has built; empty when it has built none.
+var builtIn string
+
+func TestMain(m *testing.M) {
+	m.Run()
+	if builtIn != "" {
+		if err := os.RemoveAll(builtIn); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}
+}
+
+// binary is the program under test.
+var binary = sync.OnceValues(func() (string, error) {
+	if b := os.Getenv("QUORATE_BINARY"); b != "" {
+		if !filepath.IsAbs(b) {
+			return "", fmt.Errorf("QUORATE_BINARY is %q: give an absolute path", b)
+		}
+		return b, nil
+	}
+	dir, err := os.MkdirTemp("", "quorate-cluster-")
+	if err != nil {
+		return "", err
+	}
+	builtIn = dir
+	b := filepath.Join(dir, "quorate")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-tags=hashicorpmetrics", "-o", b, "./cmd/quorate")
+	cmd.Dir = "../.."
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return b, nil
+})
+
+// mustSeed is what the test draws from; it is printed.
+func mustSeed(t *testing.T) (uint64, *rand.Rand) {
+	t.Helper()
+	seed := rand.Uint64N(1 << 32)
+	if v := os.Getenv("QUORATE_CLUSTER_SEED"); v != "" {
+		var err error
+		if seed, err = strconv.ParseUint(v, 10, 64); err != nil {
+			t.Fatalf("QUORATE_CLUSTER_SEED is %q: give a number", v)
+		}
+	}
+	t.Logf("seed: QUORATE_CLUSTER_SEED=%d", seed)
+	return seed, rand.New(rand.NewPCG(seed, 1<<40))
+}
+
+// within is a context that ends after a time, or with the test.
+func within(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// world is a cluster with its load and its policies, and the test that they are for.
+type world struct {
+	*Cluster
+	t        *testing.T
+	load     *Load
+	policies *Policies
+	rand     *rand.Rand
+	examined bool
+}
+
+// mustWorld makes a cluster and begins a load. Both end with the test, which fails if the history is broken.
+func mustWorld(t *testing.T, o Options, l LoadOptions) *world {
+	t.Helper()
+	var err error
+	o.Binary, err = binary()
+	must(t, err)
+	seed, r := mustSeed(t)
+	c, err := NewCluster(within(t, 60*time.Second), t.TempDir(), o)
+	must(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			for _, n := range c.Nodes {
+				t.Logf("the log of %s ends:\n%s", n.ID, n.Tail())
+			}
+		}
+		must(t, c.Close())
+	})
+	l.Seed = seed
+	load, err := c.StartLoad(l)
+	must(t, err)
+	w := &world{Cluster: c, t: t, load: load, policies: NewPolicies(c, load.Now), rand: r}
+	t.Cleanup(func() {
+		if h := load.Stop(w.policies.revisions); !w.examined { // the test failed before
+			t.Logf("so far: %v", Examine(h))
+			if err := Examine(h).Err(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	_, err = load.AwaitAnswers(within(t, 20*time.Second), 0, 50, "a decision", (*Answer).decided)
+	must(t, err)
+	return w
+}
+
+// say logs what happens, with the instant of the history.
+func (w *world) say(format string, args ...any) {
+	w.t.Helper()
+	w.t.Logf("%8.3f "+format, append([]any{w.load.Now().Seconds()}, args...)...)
+}
+
+// mustDecide waits until n checks that are sent from now on are decided.
+func (w *world) mustDecide(n int) {
+	w.t.Helper()
+	_, err := w.load.AwaitAnswers(within(w.t, 45*time.Second), w.load.Now(), n, "a decision", (*Answer).decided)
+	must(w.t, err)
+}
+
+// mustHold ends the load and examines the history, which must show enough to be worth it.
+func (w *world) mustHold() *Report {
+	w.t.Helper()
+	w.examined = true
+	r := Examine(w.load.Stop(w.policies.revisions))
+	w.say("%v", r)
+	if err := r.Err(); err != nil {
+		w.t.Error(err)
+	}
+	if r.Admitted < 100 || r.Denied < 100 || r.Replayed < 10 || r.Reached < 20 {
+		w.t.Errorf("the history shows too little to be worth anything: %v", r)
+	}
+	w.mustRun()
+	return r
+}
+
+// mustRun shows that no process has ended that was not killed.
+func (w *world) mustRun() {
+	w.t.Helper()
+	for _, n := range w.Nodes {
+		if n.cmd != nil && !n.Up() {
+			w.t.Fatalf("node %s has ended by itself; its log ends:\n%s", n.ID, n.Tail())
+		}
+	}
+}
+
+// mustRestart kills a random node that is up, and starts it again.
+func (w *world) mustRestart() {
+	w.t.Helper()
+	var up []*Node
+	for _, n := range w.Nodes {
+		if n.Up() {
+			up = append(up, n)
+		}
+	}
+	n := up[w.rand.IntN(len(up))]
+	w.say("kill -9 %s, and start it again", n.ID)
+	must(w.t, n.Kill())
+	must(w.t, n.Start())
+}

@@ -1,0 +1,47 @@
+package cluster
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// freePorts finds a base with room for n nodes' ports, ten each, below those that the kernel gives to outgoing
+// connections: one of these could take the port of a node that is down.
+func freePorts(n int) (int, error) {
+	below := 32768
+	if text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range"); err == nil {
+		if fields := strings.Fields(string(text)); len(fields) == 2 {
+			if lowest, err := strconv.Atoi(fields[0]); err == nil {
+				below = min(below, lowest)
+			}
+		}
+	}
+	const from = 12000
+	if below <= from+10*n {
+		return 0, fmt.Errorf("outgoing connections take ports from %d: leave those from %d to 32767 to servers", below, from)
+	}
+	for range 100 {
+		base := from + 10*rand.IntN((below-from)/10-n)
+		if allFree(base, n) {
+			return base, nil
+		}
+	}
+	return 0, fmt.Errorf("no free ports between %d and %d", from, below)
+}
+
+func allFree(base, n int) bool {
+	for k := range n {
+		for offset := range 4 {
+			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", base+10*k+offset))
+			if err != nil {
+				return false
+			}
+			_ = l.Close() // it listened, which was the question
+		}
+	}
+	return true
+}
