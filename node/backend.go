@@ -44,8 +44,17 @@ func (n *Node) route(principal string) (router.Route, *partition.Partition, erro
 // elsewhere says that this node has no replica of the partition, and who may lead it.
 func (n *Node) elsewhere(route router.Route) error {
 	e := quotaerr.New(quotaerr.NotLeader, "this node has no replica of partition %s", route.Partition)
-	e.Leader = route.Node.ID
+	e.Leader = n.leaderElsewhere(route)
 	return e
+}
+
+// leaderElsewhere is who leads a partition of which this node has no replica: who says so itself, else whom an answer
+// has named, or the map.
+func (n *Node) leaderElsewhere(route router.Route) string {
+	if g := n.neighbours.leading(route.Partition, time.Now()); g != nil {
+		return g.leader
+	}
+	return route.Node.ID
 }
 
 func (b *backend) Check(ctx context.Context, c fsm.Check) (rpc.Answer, error) {
@@ -82,7 +91,7 @@ func (b *backend) Leader(principal string) rpc.Leadership {
 		return rpc.Leadership{}
 	}
 	if p == nil {
-		return rpc.Leadership{Node: route.Node.ID, Epoch: fsm.Epoch(route.Epoch)}
+		return rpc.Leadership{Node: n.leaderElsewhere(route), Epoch: fsm.Epoch(route.Epoch)}
 	}
 	leader, leading, epoch, changed := p.Role(principal)
 	if leader == "" || epoch == 0 {
@@ -103,6 +112,14 @@ func (b *backend) Learn(principal, asked string, e *quotaerr.Error) {
 			Reason: string(e.Reason), Epoch: e.Epoch, Leader: e.Leader, LeaderAddr: e.LeaderAddr,
 		})
 	}
+}
+
+// ControlLeader is who leads the control group, as this node knows it.
+func (b *backend) ControlLeader() string {
+	if r := b.hosted.of(controlID); r != nil {
+		return r.leader()
+	}
+	return ""
 }
 
 func (b *backend) ReplayHorizon(apiClass string) time.Duration {
@@ -168,8 +185,8 @@ func (b *backend) Replicas(context.Context) (out []rpc.Replica, err error) {
 		if p := r.partition.Load(); p != nil {
 			out = append(out, n.partitionReplica(r, p))
 		}
-		if c := r.control.Load(); c != nil {
-			g, s := r.group.Load(), c.State()
+		if c, g := r.control.Load(), r.group.Load(); c != nil && g != nil {
+			s := c.State()
 			digest := s.Digest()
 			own := rpc.Replica{
 				Partition: r.id, Leader: r.leader(), Term: g.Status().Term, AppliedIndex: g.AppliedIndex(), Digest: digest[:],
@@ -220,11 +237,12 @@ func (n *Node) complete(r *rpc.Replica, members []group.Member, leads bool) {
 func (b *backend) ReportPace(_ context.Context, r rpc.Pace) error {
 	b.logger.Warn("a follower saw partition time outrun its clock", "follower", r.From, "partition", r.Partition,
 		"term", r.Term, "partition_time", time.Duration(r.PartitionNanos), "follower_time", time.Duration(r.LocalNanos))
-	own := b.hosted.of(r.Partition)
-	if own == nil || own.partition.Load() == nil {
-		return nil
+	if own := b.hosted.of(r.Partition); own != nil {
+		if p := own.partition.Load(); p != nil {
+			return p.StepDown(r.Term)
+		}
 	}
-	return own.partition.Load().StepDown(r.Term)
+	return nil
 }
 
 // ready says what the node needs to be ready: its part in the cluster, each of its replicas with a leader to pass
@@ -271,12 +289,15 @@ func (n *Node) controlReady() rpc.Condition {
 
 func (n *Node) partitionReady(id string) rpc.Condition {
 	c := rpc.Condition{Name: "partition " + id}
-	r := n.hosted.of(id)
-	if r == nil || r.partition.Load() == nil {
+	var p *partition.Partition
+	if r := n.hosted.of(id); r != nil {
+		p = r.partition.Load()
+	}
+	if p == nil {
 		c.Detail = "the replica is being opened"
 		return c
 	}
-	s := r.partition.Load().Status()
+	s := p.Status()
 	self := slices.IndexFunc(s.Members, func(m group.Member) bool { return m.Instance == n.claim.Instance() })
 	switch {
 	case s.Diverged != "":

@@ -59,6 +59,9 @@ func (n *Node) makeCluster(ctx context.Context, partitions int, actor string) (n
 	if err := n.awaitLeading(ctx); err != nil {
 		return nil, nil, err
 	}
+	if others == nil {
+		others = n.newcomers(ctx)
+	}
 	for _, cmd := range n.birthCommands(c.State(), others, actor) {
 		if _, err := c.Propose(ctx, cmd); err != nil {
 			return nil, nil, err
@@ -105,19 +108,29 @@ func (n *Node) mustBeFirst(ctx context.Context) ([]*answer, error) {
 	}
 	for _, a := range answers {
 		switch {
+		case a.Self.ID == n.cfg.ID:
+			return nil, quotaerr.New(quotaerr.InvalidArgument, "the node at %s has the id %s too: give each its own",
+				a.Self.Raft, n.cfg.ID)
 		case a.Has:
 			return nil, quotaerr.New(quotaerr.InvalidArgument, "node %s at %s is part of the cluster already: this node "+
 				"joins it by itself, or with `quorate node add %s`", a.Self.ID, a.Self.Raft, n.cfg.ID)
 		case a.Forming:
 			return nil, quotaerr.New(quotaerr.InvalidArgument, "node %s at %s is making the cluster at this moment: "+
 				"ask one node only", a.Self.ID, a.Self.Raft)
-		case a.Self.ID == n.cfg.ID:
-			return nil, quotaerr.New(quotaerr.InvalidArgument, "the node at %s has the id %s too: give each its own",
-				a.Self.Raft, n.cfg.ID)
 		}
 	}
 	slices.SortFunc(answers, func(a, b *answer) int { return cmp.Compare(a.Self.ID, b.Self.ID) })
 	return answers, nil
+}
+
+// newcomers are the nodes in join that have nothing, for a birth that was cut short.
+func (n *Node) newcomers(ctx context.Context) []*answer {
+	targets := map[string]string{}
+	for _, addr := range n.cfg.seeds() {
+		targets[addr] = group.Anyone
+	}
+	answers, _ := n.announceTo(ctx, targets)
+	return slices.DeleteFunc(answers, func(a *answer) bool { return a.Has || a.Self.ID == n.cfg.ID })
 }
 
 // birthCommands are what makes the cluster known to itself, as far as it is not yet.

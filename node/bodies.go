@@ -16,8 +16,10 @@ import (
 const (
 	// pieceBytes is how much of a body one message has.
 	pieceBytes = 512 << 10
-	// hasBodyTimeout bounds the question whether a node has a body, and pieceTimeout the time for one piece.
+	// hasBodyTimeout bounds the question whether a node has a body, pieceTimeout how long a node that sends one may be
+	// silent, and bodyTimeout the whole.
 	hasBodyTimeout = 2 * time.Second
+	pieceTimeout   = 5 * time.Second
 	bodyTimeout    = 5 * time.Minute
 	// maxPushes bounds the nodes to which a body is sent at one time.
 	maxPushes = 4
@@ -119,20 +121,27 @@ func pieces(chunks iter.Seq2[[]byte, error]) iter.Seq2[[]byte, error] {
 
 // fetchBody makes a body local: it asks the other nodes for it, one after another.
 func (n *Node) fetchBody(ctx context.Context, d state.Digest) error {
-	n.fetching.Lock()
-	defer n.fetching.Unlock()
+	select {
+	case n.fetching <- struct{}{}:
+		defer func() { <-n.fetching }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	c := n.control()
-	epoch := c.State().BodyEpoch
-	if has, err := c.Bodies().Has(d, epoch); has || err != nil {
+	s := c.State()
+	if has, err := c.Bodies().Has(d, s.BodyEpoch); has || err != nil {
 		return err
 	}
 	failed := fmt.Errorf("%w: %s, and no other node was asked", bodies.ErrNotFound, d)
-	for _, id := range n.known() {
-		err := n.fetchFrom(ctx, id, d, epoch)
+	for _, known := range s.Nodes {
+		if known.ID == n.cfg.ID || known.State == state.NodeRemoved {
+			continue
+		}
+		err := n.fetchFrom(ctx, known.ID, d, s.BodyEpoch)
 		if err == nil {
 			return nil
 		}
-		failed = fmt.Errorf("policy body %s from node %s: %w", d, id, err)
+		failed = fmt.Errorf("policy body %s from node %s: %w", d, known.ID, err)
 	}
 	return failed
 }
@@ -140,6 +149,8 @@ func (n *Node) fetchBody(ctx context.Context, d state.Digest) error {
 func (n *Node) fetchFrom(ctx context.Context, id string, d state.Digest, epoch uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, bodyTimeout)
 	defer cancel()
+	silent := time.AfterFunc(pieceTimeout, cancel)
+	defer silent.Stop()
 	peer, err := n.server.Peer(id)
 	if err != nil {
 		return err
@@ -153,6 +164,7 @@ func (n *Node) fetchFrom(ctx context.Context, id string, d state.Digest, epoch u
 	_, err = n.control().Bodies().Put(d, epoch, func(yield func([]byte, error) bool) {
 		for {
 			m, err := stream.Recv()
+			silent.Reset(pieceTimeout)
 			if errors.Is(err, io.EOF) || !yield(m.GetChunk(), err) {
 				return
 			}

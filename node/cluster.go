@@ -13,6 +13,7 @@ import (
 	"github.com/quorate/quorate/control/state"
 	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/node/admin"
+	"github.com/quorate/quorate/partition/group"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
 )
@@ -85,6 +86,13 @@ func (n *Node) replyPropose(q *question) *proposedAnswer {
 	c := n.control()
 	if err == nil && c == nil {
 		err = n.errNotMade()
+	}
+	if err == nil {
+		known, ok := c.State().Node(q.Self.ID)
+		if !ok || known.State == state.NodeRemoved || known.Instance != q.Self.Instance {
+			err = quotaerr.New(quotaerr.PermissionDenied, "node %.63q is none of the cluster's, or has another data directory",
+				q.Self.ID)
+		}
 	}
 	var r state.Result
 	if err == nil {
@@ -190,7 +198,11 @@ func (c *cluster) Leader(id string) (node string, ok bool) {
 func (c *cluster) Transfer(_ context.Context, id, node string) error {
 	n := (*Node)(c)
 	r := n.hosted.of(id)
-	if r == nil || !r.leads() {
+	var g *group.RaftGroup
+	if r != nil && r.leads() {
+		g = r.group.Load()
+	}
+	if g == nil {
 		leader, _ := c.Leader(id)
 		if leader == "" || leader == n.cfg.ID {
 			return quotaerr.New(quotaerr.NoQuorum, "no leader of %.63q is known: see `quorate partition list`", id)
@@ -200,7 +212,7 @@ func (c *cluster) Transfer(_ context.Context, id, node string) error {
 		return e
 	}
 	if node != "" {
-		m, ok := memberOf(r.group.Load().Members(), node)
+		m, ok := memberOf(g.Members(), node)
 		switch {
 		case !ok:
 			return quotaerr.New(quotaerr.InvalidArgument,
@@ -209,10 +221,17 @@ func (c *cluster) Transfer(_ context.Context, id, node string) error {
 			return quotaerr.New(quotaerr.InvalidArgument, "node %s is a learner in %s: wait until it has its vote", node, id)
 		}
 	}
-	if err := r.group.Load().Transfer(node); err != nil {
-		return quotaerr.Wrap(quotaerr.NoQuorum, err, "the leadership of %s was not handed over", id)
+	switch err := g.Transfer(node); {
+	case err == nil:
+		return nil
+	case errors.Is(err, group.ErrUnknown):
+		return quotaerr.Wrap(quotaerr.OutcomeUnknown, err,
+			"the leadership of %s may move yet: see `quorate partition list`", id)
+	case errors.Is(err, group.ErrNotLeader):
+		return quotaerr.Wrap(quotaerr.NoQuorum, err, "node %s leads %s no more", n.cfg.ID, id)
+	default: // the node that was named cannot lead
+		return quotaerr.Wrap(quotaerr.InvalidArgument, err, "%v", err)
 	}
-	return nil
 }
 
 // transferAt hands the leadership of a partition over, wherever it is led.

@@ -18,13 +18,9 @@ import (
 	"github.com/quorate/quorate/partition/storage"
 )
 
-const (
-	// hostInterval is between two looks at which replicas this node is to have, beside those that follow a change
-	// of the cluster's state.
-	hostInterval = 500 * time.Millisecond
-	// maxHosted bounds the replicas of one node.
-	maxHosted = 256
-)
+// hostInterval is between two looks at which replicas this node is to have, beside those that follow a change of the
+// cluster's state.
+const hostInterval = 500 * time.Millisecond
 
 // hosted are a node's replicas.
 type hosted struct {
@@ -67,9 +63,6 @@ func (n *Node) have(id string) (*replica, error) {
 	defer n.hosted.mu.Unlock()
 	if r := n.hosted.replicas[id]; r != nil {
 		return r, nil
-	}
-	if len(n.hosted.replicas) >= maxHosted {
-		return nil, fmt.Errorf("group %s: this node has %d replicas, more are not possible", id, maxHosted)
 	}
 	r, err := n.newReplica(id)
 	if err != nil {
@@ -198,6 +191,9 @@ func (r *replica) birth() (*fsm.Birth, error) {
 		return nil, fmt.Errorf("%w: the control group is not open", partition.ErrNotYet)
 	}
 	s := n.control().State()
+	if !n.lease.covers(n.source.Read(), s.Version) {
+		return nil, fmt.Errorf("%w: what this node knows of the cluster may be old", partition.ErrNotYet)
+	}
 	i := slices.IndexFunc(s.Partitions, func(p *state.Partition) bool { return p.ID.String() == r.id })
 	rev := s.InForce()
 	if i < 0 || len(s.Partitions[i].Ranges) == 0 || rev == nil {

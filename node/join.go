@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -104,7 +105,7 @@ func (n *Node) announce(ctx context.Context) (*standingAnswer, string, error) {
 	case hearsay != nil:
 		return nil, "looking for the node that leads the control group", nil
 	case slices.ContainsFunc(answers, func(a *answer) bool { return a.Has }):
-		return nil, "the nodes that answer are part of a cluster, and are starting or have no leader of the control group", nil
+		return nil, "the nodes that answer are part of a cluster, which has no leader of the control group yet", nil
 	case len(silent) > 0:
 		return nil, "no cluster is found yet; no answer from " + strings.Join(silent, ", "), nil
 	}
@@ -128,7 +129,7 @@ func (n *Node) announceTo(ctx context.Context, targets map[string]string) (answe
 				silent = append(silent, addr)
 			case err != nil:
 				silent = append(silent, fmt.Sprintf("%s (%v)", addr, err))
-			case a.Self.ID != n.cfg.ID: // else it is its own address under another name
+			case a.Self.Instance != n.claim.Instance(): // else it is its own address under another name
 				answers = append(answers, a)
 			}
 		})
@@ -261,8 +262,8 @@ func (n *Node) control() *control.Control {
 
 // announced are the nodes that have announced themselves to this one lately.
 type announced struct {
-	mu    sync.Mutex // guards nodes
-	nodes map[string]announcement
+	mu    sync.Mutex              // guards nodes
+	nodes map[string]announcement // by node and data directory
 }
 
 type announcement struct {
@@ -274,13 +275,14 @@ func (a *announced) note(who nodeAnswer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
-	for id, old := range a.nodes {
+	for key, old := range a.nodes {
 		if now.Sub(old.at) > announcedExpiry {
-			delete(a.nodes, id)
+			delete(a.nodes, key)
 		}
 	}
-	if _, there := a.nodes[who.ID]; there || len(a.nodes) < maxAnnounced {
-		a.nodes[who.ID] = announcement{who, now}
+	key := replicaKey(group.Member{ID: who.ID, Instance: who.Instance})
+	if _, there := a.nodes[key]; there || len(a.nodes) < maxAnnounced {
+		a.nodes[key] = announcement{who, now}
 	}
 }
 
@@ -293,7 +295,9 @@ func (a *announced) recent() (out []nodeAnswer) {
 			out = append(out, who.nodeAnswer)
 		}
 	}
-	slices.SortFunc(out, func(a, b nodeAnswer) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(out, func(a, b nodeAnswer) int {
+		return cmp.Or(strings.Compare(a.ID, b.ID), strings.Compare(a.Instance, b.Instance))
+	})
 	return out
 }
 
@@ -306,6 +310,9 @@ func (n *Node) judgeAnnounced(who nodeAnswer) *standingAnswer {
 	}
 	n.announced.note(who)
 	out := n.judgeStanding(who)
+	if out == nil {
+		return nil // this node is stopping
+	}
 	if out.Leads = n.hosted.of(controlID).leads(); out.Leads {
 		return out
 	}

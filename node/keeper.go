@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -80,8 +81,13 @@ func (r *replica) carryOut(ctx context.Context, g *group.RaftGroup, step memberS
 	case stepPromote:
 		// What it acknowledged was some time ago, and its node may have another directory since.
 		a, err := r.node.askNode(ctx, m.ID, question{Kind: askWho})
-		if err != nil || a.Self.Instance != m.Instance || a.Groups[r.id] == nil || a.Groups[r.id].Stopped != "" {
+		switch {
+		case err != nil:
 			return err
+		case a.Self.Instance != m.Instance || a.Groups[r.id] == nil:
+			return errors.New("its node has another data directory, or has not opened it")
+		case a.Groups[r.id].Stopped != "":
+			return errors.New("it has stopped for good")
 		}
 		return g.Promote(m.ID)
 	case stepDemote:

@@ -24,6 +24,8 @@ const (
 	confirmTimeout = 2 * time.Second
 	// installInterval is between two looks whether a partition that this node leads lacks a policy.
 	installInterval = 100 * time.Millisecond
+	// installTimeout bounds one attempt to install a policy.
+	installTimeout = 30 * time.Second
 )
 
 // lease is this node's policy lease: which revision was in force at the reading that it runs from. All partitions
@@ -190,6 +192,8 @@ func (n *Node) install(ctx context.Context) {
 }
 
 func (n *Node) installAt(ctx context.Context, id string, p *partition.Partition, rev *state.Revision) {
+	ctx, cancel := context.WithTimeout(ctx, installTimeout) // by then another one may be in force
+	defer cancel()
 	// Before the entry, so that this replica does not wait for the body while it leads.
 	if _, err := n.findPolicy(ctx, rev.Ref()); err != nil {
 		n.logger.Warn("the policy in force is not here yet", "revision", rev.Number, "error", err)

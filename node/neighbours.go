@@ -56,7 +56,13 @@ func (s *neighbours) keep(id string, change func(*heard)) {
 	}
 	h, there := s.newest[id]
 	if !there && len(s.newest) >= maxNeighbours {
-		return
+		oldest := ""
+		for other, o := range s.newest {
+			if oldest == "" || o.selfAt.Before(s.newest[oldest].selfAt) {
+				oldest = other
+			}
+		}
+		delete(s.newest, oldest)
 	}
 	change(&h)
 	s.newest[id] = h
@@ -175,15 +181,18 @@ func (n *Node) watchNeighbours(ctx context.Context) {
 			targets[id] = ""
 		}
 		n.askAll(ctx, targets) // the answers are noted
-		pause := neighbourInterval
-		if r := n.hosted.of(controlID); r == nil || r.leads() {
-			pause = hurriedInterval
+		least := time.After(hurriedInterval)
+		if r := n.hosted.of(controlID); r != nil && !r.leads() {
+			select {
+			case <-ctx.Done():
+			case <-n.gossip.Changed():
+			case <-time.After(neighbourInterval):
+			}
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-n.gossip.Changed():
-		case <-time.After(pause):
+		case <-least:
 		}
 	}
 }

@@ -60,9 +60,10 @@ type Node struct {
 	lease          lease
 	installed      chan struct{} // holds a signal when the cluster is to be told of an installed policy
 	routes         router.Table
+	viewing        sync.Mutex // one change of view at a time
 	view           atomic.Pointer[view]
-	fetching       sync.Mutex // one body at a time
-	asking         sync.Mutex // one round of a start's questions at a time
+	fetching       chan struct{} // holds one while a body is fetched
+	starting       starting
 	pushes         sync.WaitGroup
 	snapshotSlots  chan struct{}
 	balanced       time.Time // when leadership was last moved for balance; of plan's goroutine only
@@ -84,7 +85,7 @@ func Start(ctx context.Context, cfg *Config, version string, logger *slog.Logger
 	n := &Node{
 		cfg: cfg, logger: slog.New(held).With("node", cfg.ID), held: held, version: version, fatal: fatal,
 		started: time.Now(), reports: make(chan paceReport, 1), joined: make(chan struct{}),
-		installed: make(chan struct{}, 1), snapshotSlots: make(chan struct{}, maxSnapshots),
+		installed: make(chan struct{}, 1), fetching: make(chan struct{}, 1), snapshotSlots: make(chan struct{}, maxSnapshots),
 		hosted: hosted{replicas: map[string]*replica{}}, announced: announced{nodes: map[string]announcement{}},
 	}
 	n.life, n.end = context.WithCancel(context.WithoutCancel(ctx))
@@ -261,7 +262,9 @@ func (n *Node) takePart(ctx context.Context) error {
 	part, ctx := errgroup.WithContext(ctx)
 	part.Go(func() error { return n.host(ctx) })
 	part.Go(func() error { return n.stay(ctx) })
-	for _, loop := range []func(context.Context){n.keepMembers, n.plan, n.keepLease, n.install, n.follow} {
+	for _, loop := range []func(context.Context){
+		n.keepMembers, n.plan, n.keepLease, n.install, n.followMap, n.followPolicy,
+	} {
 		part.Go(func() error {
 			loop(ctx)
 			return nil

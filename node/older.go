@@ -18,7 +18,7 @@ const (
 	// machines come back seconds apart, and the one that knows may be the last.
 	newestTimeout = 10 * time.Second
 	// askAgainInterval is between two rounds of questions.
-	askAgainInterval = 100 * time.Millisecond
+	askAgainInterval = 200 * time.Millisecond
 )
 
 // errLost: the cluster counts on data of this node that is not in this data directory.
@@ -75,20 +75,40 @@ func (r *replica) mustBeNewest(ctx context.Context, last group.Position, members
 // askForStart asks nodes, addrs being where they were last known to be, unless they have answered since this process
 // began: an answer is about all groups. One round of questions is on its way at a time.
 func (n *Node) askForStart(ctx context.Context, addrs map[string]string) map[string]*answer {
-	n.asking.Lock()
-	defer n.asking.Unlock()
+	n.starting.mu.Lock()
+	defer n.starting.mu.Unlock()
 	out, unknown := map[string]*answer{}, map[string]string{}
 	for id, addr := range addrs {
-		if a := n.neighbours.since(id, n.started); a != nil {
+		a := n.neighbours.since(id, n.started)
+		switch {
+		case a != nil:
 			out[id] = a
-		} else {
+		case time.Since(n.starting.asked[id]) >= askAgainInterval: // else it has just been silent
 			unknown[id] = addr
 		}
 	}
+	defer func() {
+		for id := range unknown {
+			n.starting.note(id)
+		}
+	}()
 	for _, a := range n.askAll(ctx, unknown) {
 		out[a.Self.ID] = a
 	}
 	return out
+}
+
+// starting is what the replicas that are opened share.
+type starting struct {
+	mu    sync.Mutex           // held while questions are on their way; guards asked
+	asked map[string]time.Time // when a node was last found silent, or asked
+}
+
+func (s *starting) note(id string) {
+	if s.asked == nil {
+		s.asked = map[string]time.Time{}
+	}
+	s.asked[id] = time.Now()
 }
 
 // askAll asks several nodes at once; addrs are where they were last known to be. Who does not answer is left out.

@@ -17,6 +17,8 @@ const (
 	planInterval = 300 * time.Millisecond
 	// balanceInterval is the least time between two hand-overs of leadership for the sake of balance.
 	balanceInterval = time.Second
+	// balanceBackoff is how much longer it is after one that failed.
+	balanceBackoff = 10 * time.Second
 	// sweepInterval is how often policy bodies that nobody wants any more are dropped.
 	sweepInterval = time.Hour
 	// plannerName is who acts when the cluster keeps itself in order.
@@ -122,8 +124,13 @@ func (n *Node) carryOut(ctx context.Context, c *control.Control, s *state.State,
 			return nil
 		}
 		n.balanced = time.Now()
-		n.logger.Info("leadership is to move", "partition", p.ID.String(), "to", step.Node)
-		return n.transferAt(ctx, p.ID.String(), step.Node)
+		err := n.transferAt(ctx, p.ID.String(), step.Node)
+		if err != nil {
+			n.balanced = n.balanced.Add(balanceBackoff)
+			return fmt.Errorf("%s: %w", step, err)
+		}
+		n.logger.Info("leadership was moved", "partition", p.ID.String(), "to", step.Node)
+		return nil
 	case placement.Promote, placement.Demote:
 		return nil // by the partition's leader itself
 	}
@@ -131,7 +138,6 @@ func (n *Node) carryOut(ctx context.Context, c *control.Control, s *state.State,
 }
 
 func (n *Node) setReplicas(ctx context.Context, c *control.Control, p *state.Partition, to []string, why string) error {
-	n.logger.Info("replicas are to change", "why", why)
 	_, err := c.Propose(ctx, &state.Command{
 		Kind: state.KindReplicas, Actor: plannerName, Partition: p.ID, Difference: why,
 		Replicas: &state.Replicas{ConfVersion: p.ConfVersion, Nodes: to},
@@ -139,6 +145,7 @@ func (n *Node) setReplicas(ctx context.Context, c *control.Control, p *state.Par
 	if err != nil {
 		return fmt.Errorf("%s: %w", why, err)
 	}
+	n.logger.Info("replicas are to change", "why", why)
 	return nil
 }
 

@@ -19,7 +19,11 @@ const (
 // group could not go on. It is for the node that leads the control group.
 func (c *cluster) MayReplace(ctx context.Context, node string) error {
 	n := (*Node)(c)
-	s := n.control().State()
+	open, err := c.Control()
+	if err != nil {
+		return err
+	}
+	s := open.State()
 	known, ok := s.Node(node)
 	if !ok || known.Instance == "" {
 		return nil // the state machine says what there is to say
@@ -32,7 +36,11 @@ func (c *cluster) MayReplace(ctx context.Context, node string) error {
 		return err
 	}
 	r := n.hosted.of(controlID)
-	voters, up := r.membership(r.group.Load()).votersUp(node)
+	g := r.group.Load()
+	if g == nil {
+		return n.errNotMade()
+	}
+	voters, up := r.membership(g).votersUp(node)
 	if 2*up <= voters {
 		return quotaerr.New(quotaerr.NoQuorum, "without %s the control group has %d voters, of which %d are up: "+
 			"start the others first", node, voters, up)
@@ -50,14 +58,17 @@ func (c *cluster) MayReplace(ctx context.Context, node string) error {
 func (n *Node) mustBeSilent(ctx context.Context, known *state.Node) error {
 	ctx, cancel := context.WithTimeout(ctx, silenceTimeout)
 	defer cancel()
-	r := n.hosted.of(controlID)
+	g := n.hosted.of(controlID).group.Load()
+	if g == nil {
+		return n.errNotMade()
+	}
 	for {
 		a, err := n.askNode(ctx, known.ID, question{Kind: askWho})
 		if err == nil && a.Self.Instance == known.Instance {
 			return quotaerr.New(quotaerr.InvalidArgument, "%s is up and well: stop it first", known.ID)
 		}
-		m, ok := memberOf(r.group.Load().Members(), known.ID)
-		if !ok || m.Instance != known.Instance || time.Since(r.group.Load().Heard(m)) >= recently {
+		m, ok := memberOf(g.Members(), known.ID)
+		if !ok || m.Instance != known.Instance || time.Since(g.Heard(m)) >= recently {
 			return nil
 		}
 		select {

@@ -9,8 +9,8 @@ import (
 )
 
 // openStored opens the replicas whose stores are in the data directory, all together. None is changed before all
-// are known to be whole and not older than what they were seen to be: else a directory that is refused, for the right one
-// to be put back, would have voted and acknowledged in the groups that were judged first.
+// are known to be whole and not older than what they were seen to be: else a directory that is refused, for the
+// right one to be put back, would have voted and acknowledged in the groups that were judged first.
 func (n *Node) openStored(ctx context.Context) error {
 	ids := n.claim.Groups()
 	g := newGate(len(ids))

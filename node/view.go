@@ -38,13 +38,29 @@ func (b *backend) Config() (*rpc.ConfigView, <-chan struct{}) {
 	return &v.ConfigView, v.changed
 }
 
-// follow keeps routes and view at the cluster's state until ctx ends.
-func (n *Node) follow(ctx context.Context) {
+// changeView makes a newer view; change is given a copy of the present one, and reports whether it changed it.
+func (n *Node) changeView(change func(next *view) bool) {
+	n.viewing.Lock()
+	defer n.viewing.Unlock()
+	old := n.view.Load()
+	next := *old
+	if !change(&next) {
+		return
+	}
+	next.changed = make(chan struct{})
+	n.view.Store(&next)
+	close(old.changed)
+}
+
+// followMap keeps routes and view at the cluster's map, and at who leads, until ctx ends.
+func (n *Node) followMap(ctx context.Context) {
 	tick := time.NewTicker(viewInterval)
 	defer tick.Stop()
 	for {
 		s, changed := n.control().Changed()
-		n.look(ctx, s)
+		if s.Born {
+			n.lookAtMap(s)
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -54,41 +70,59 @@ func (n *Node) follow(ctx context.Context) {
 	}
 }
 
-// look makes a new view if anything in it has changed.
-func (n *Node) look(ctx context.Context, s *state.State) {
-	if !s.Born {
-		return
-	}
-	old := n.view.Load()
-	next := *old
-	next.leaders = n.leaders(s)
-	if s.MapVersion != old.version || !maps.Equal(next.leaders, old.leaders) {
-		next.version = s.MapVersion
-		next.Map = routingMap(s, next.leaders)
-		n.reroute(s, next.leaders)
-	}
-	if rev := s.InForce(); rev != nil && (old.Policy == nil || old.Policy.GetRevision() != uint64(rev.Number)) {
-		n.lookAtPolicy(ctx, &next, rev)
-	}
-	if next.Map == old.Map && next.Policy == old.Policy {
-		return
-	}
-	next.changed = make(chan struct{})
-	n.view.Store(&next)
-	close(old.changed)
+func (n *Node) lookAtMap(s *state.State) {
+	leaders := n.leaders(s)
+	n.changeView(func(next *view) bool {
+		if s.MapVersion == next.version && maps.Equal(leaders, next.leaders) {
+			return false
+		}
+		next.version, next.leaders, next.Map = s.MapVersion, leaders, routingMap(s, leaders)
+		return true
+	})
+	n.reroute(s, leaders)
 }
 
-// lookAtPolicy takes the policy in force, if its body is here or comes within a moment; else it is tried again.
-func (n *Node) lookAtPolicy(ctx context.Context, next *view, rev *state.Revision) {
-	ctx, cancel := context.WithTimeout(ctx, bodyTimeout)
+// followPolicy keeps the view at the policy in force until ctx ends. A body that is not here holds up nothing else,
+// and is given up when another policy is in force.
+func (n *Node) followPolicy(ctx context.Context) {
+	for ctx.Err() == nil {
+		s, changed := n.control().Changed()
+		if rev := s.InForce(); rev != nil && n.view.Load().Policy.GetRevision() < uint64(rev.Number) {
+			n.takePolicy(ctx, rev)
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		}
+	}
+}
+
+// takePolicy waits for a policy, for as long as it is in force.
+func (n *Node) takePolicy(ctx context.Context, rev *state.Revision) {
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	go func() {
+		for s, changed := n.control().Changed(); ctx.Err() == nil; s, changed = n.control().Changed() {
+			if now := s.InForce(); now.Number != rev.Number {
+				cancel()
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+			}
+		}
+	}()
 	p, err := n.findPolicy(ctx, rev.Ref())
 	if err != nil {
-		n.logger.Warn("the policy in force is not here yet", "revision", rev.Number, "error", err)
+		if ctx.Err() == nil {
+			n.logger.Error("the policy in force cannot be used", "revision", rev.Number, "error", err)
+		}
 		return
 	}
-	next.inForce = p
-	next.Policy = settingsOf(p, rev)
+	n.changeView(func(next *view) bool {
+		next.inForce, next.Policy = p, settingsOf(p, rev)
+		return true
+	})
 }
 
 // leaders are who leads each partition, as far as is known.
@@ -107,6 +141,9 @@ func (n *Node) leaders(s *state.State) map[string]string {
 
 // reroute gives the routes a new map.
 func (n *Node) reroute(s *state.State, leaders map[string]string) {
+	if m := n.routes.Map(); m != nil && m.Version() == s.MapVersion {
+		return
+	}
 	parts := router.Parts{Cluster: s.Cluster, Version: s.MapVersion, Seed: s.Seed}
 	for _, known := range s.Nodes {
 		if known.State != state.NodeRemoved {
