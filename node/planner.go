@@ -82,9 +82,29 @@ func (n *Node) placementNodes(s *state.State) (out []placement.Node) {
 		}
 		out = append(out, placement.Node{
 			ID: known.ID, Zone: known.Zone, State: known.State, DownNanos: int64(n.down(known.ID)),
+			DiskLow: n.diskLowOf(known.ID),
 		})
 	}
 	return out
+}
+
+// diskLowOf reports that a node's disk has too little room, as it said last.
+func (n *Node) diskLowOf(id string) bool {
+	if id == n.cfg.ID {
+		return n.diskLow.Load()
+	}
+	a := n.neighbours.of(id, time.Now())
+	return a != nil && a.DiskLow
+}
+
+// stoppedAt reports that a node's replica of a group has stopped for good, as the node said last.
+func (n *Node) stoppedAt(groupID, id string) bool {
+	if id == n.cfg.ID {
+		r := n.hosted.of(groupID)
+		return r != nil && r.stopped() != ""
+	}
+	a := n.neighbours.of(id, time.Now())
+	return a != nil && a.Groups[groupID] != nil && a.Groups[groupID].Stopped != ""
 }
 
 // placementPartition is a partition as its leader says that it stands.
@@ -97,7 +117,9 @@ func (n *Node) placementPartition(p *state.Partition, now time.Time) placement.P
 	out.Leader = g.leader
 	members := map[string]bool{}
 	for _, m := range g.Members {
-		out.Members = append(out.Members, placement.Member{Node: m.Node, Learner: m.Learner, CaughtUp: m.CaughtUp})
+		out.Members = append(out.Members, placement.Member{
+			Node: m.Node, Learner: m.Learner, CaughtUp: m.CaughtUp, Stopped: n.stoppedAt(p.ID.String(), m.Node),
+		})
 		members[m.Node] = true
 		out.Busy = out.Busy || !slices.Contains(p.Replicas, m.Node)
 	}

@@ -18,8 +18,8 @@ const (
 	// WriteWatchdog: a write that does not come back ends the process. Else a leader whose disk hangs
 	// keeps the place and serves nobody (hashicorp/raft#503).
 	WriteWatchdog Guard = "write-watchdog"
-	// StuckTransfer: a leadership transfer that does not end ends the process. Else the leader refuses
-	// every entry for ever (hashicorp/raft#696).
+	// StuckTransfer: leadership is handed only to a replica that follows, and a transfer that does not end all the
+	// same ends the process. Else the leader refuses every entry for ever (hashicorp/raft#696).
 	StuckTransfer Guard = "stuck-transfer"
 	// OwnTermBarrier: a leader stamps after an entry of its own term has been applied here. Else it stamps
 	// from a timeline that is not the newest.

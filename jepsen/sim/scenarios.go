@@ -256,9 +256,12 @@ func interruptedTransfers(c *cluster) {
 		c.cut(n, o, true)
 		time.Sleep(c.between(0, 100*time.Millisecond))
 		c.raw(n, 3)
-		c.operators.Go(func() { c.note("%s transfers to %s: %v", n.id, o.id, p.group.Transfer(o.id)) })
-		// The leader steps down for want of a majority before the transfer's time is up.
-		time.Sleep(c.between(50*time.Millisecond, 400*time.Millisecond))
+		c.operators.Go(func() {
+			for range 2 { // the second begins while a request of the first is still on its way
+				c.note("%s transfers to %s: %v", n.id, o.id, p.group.Transfer(o.id))
+			}
+		})
+		time.Sleep(1050 * time.Millisecond)
 		c.isolate(n, true)
 		time.Sleep(700 * time.Millisecond)
 		c.isolate(n, false)

@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"time"
@@ -23,6 +24,10 @@ const (
 	// againAfter is the pause before a command of unknown fate is proposed again.
 	againAfter = 100 * time.Millisecond
 )
+
+// ItselfName is the actor of what the cluster does to keep itself in order. Of its hand-overs of leadership, which may
+// be many, only the log has a word; no operator is called so.
+const ItselfName = "cluster"
 
 // Admin answers operators. All methods may be called at once.
 type Admin struct {
@@ -136,6 +141,10 @@ func (a *Admin) refuse(ctx context.Context, who rpc.Actor, action, object string
 
 // attempt notes a refusal as well as it can; who is refused cannot end that by hanging up.
 func (a *Admin) attempt(ctx context.Context, who rpc.Actor, action, object, reason string) {
+	if who.Name == ItselfName {
+		a.logger.Info("the cluster could not keep itself in order", "action", action, "object", object, "reason", reason)
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteWithin)
 	defer cancel()
 	_, err := a.propose(ctx, who, &state.Command{Kind: state.KindAttempt, Attempt: &state.Attempt{
@@ -146,6 +155,24 @@ func (a *Admin) attempt(ctx context.Context, who rpc.Actor, action, object, reas
 		a.logger.Warn("a refusal is not in the audit trail", "actor", who.Name, "action", action, "object", object,
 			"reason", reason, "error", err)
 	}
+}
+
+// noteEnd notes how something ended, as well as it can, even if the caller has gone.
+func (a *Admin) noteEnd(ctx context.Context, who rpc.Actor, cmd *state.Command) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteWithin)
+	defer cancel()
+	if _, err := a.propose(ctx, who, cmd, a.cluster.Propose); err != nil {
+		a.logger.Warn("the end of an act is not in the audit trail", "actor", who.Name, "action", cmd.Act.Action,
+			"object", cmd.Act.Object, "message", cmd.Act.Message, "error", err)
+	}
+}
+
+// checkWhy refuses a text that the audit trail does not take as the reason for something.
+func checkWhy(field, text string) error {
+	if len(text) > state.MaxCommentBytes || words(text, len(text)) != text {
+		return quotaerr.New(quotaerr.InvalidArgument, "%s: use at most %d bytes of UTF-8", field, state.MaxCommentBytes)
+	}
+	return nil
 }
 
 // words are s as the audit trail takes it.
@@ -186,21 +213,30 @@ func (a *Admin) Attempt(ctx context.Context, who rpc.Actor, method, reason strin
 	a.attempt(ctx, who, action, "", reason)
 }
 
-// InitCluster makes the cluster on this node.
+// InitCluster makes the cluster on this node. The comment is in a record of its own, as it belongs to many commands.
 func (a *Admin) InitCluster(
 	ctx context.Context, who rpc.Actor, req *quoratev1.InitClusterRequest,
 ) (*quoratev1.InitClusterResponse, error) {
-	if n := req.GetPartitions(); n > state.MaxPartitions {
-		return nil, quotaerr.New(quotaerr.InvalidArgument, "partitions: %d are too many, use at most %d", n,
-			state.MaxPartitions)
+	const action = "cluster.init"
+	err := checkWhy("comment", req.GetComment())
+	var nodes, parts []string
+	if err == nil {
+		nodes, parts, err = a.cluster.Init(ctx, who.Name, int(req.GetPartitions()))
 	}
-	nodes, parts, err := a.cluster.Init(ctx, who.Name, int(req.GetPartitions()))
-	if err != nil {
-		return nil, err
+	c, unmade := a.cluster.Control()
+	switch {
+	case err != nil && unmade != nil:
+		return nil, err // there is no audit trail yet
+	case err != nil:
+		return nil, a.refuse(ctx, who, action, "cluster "+c.State().Cluster, err)
+	case unmade != nil:
+		return nil, unmade
 	}
-	c, err := a.cluster.Control()
-	if err != nil {
-		return nil, err
+	id := c.State().Cluster
+	if req.GetComment() != "" {
+		a.noteEnd(ctx, who, &state.Command{Kind: state.KindNote, Comment: req.GetComment(), Act: &state.Act{
+			Action: action, Object: "cluster " + id, Message: fmt.Sprintf("%d nodes, %d partitions", len(nodes), len(parts)),
+		}})
 	}
-	return &quoratev1.InitClusterResponse{ClusterId: c.State().Cluster, Nodes: nodes, Partitions: parts}, nil
+	return &quoratev1.InitClusterResponse{ClusterId: id, Nodes: nodes, Partitions: parts}, nil
 }

@@ -4,7 +4,8 @@
 //
 // Whatever changes something is in the audit trail with who asked and why, together with the change itself where
 // that is one of the control group, else before it is made. What is refused is there too, but for a node that
-// could not answer at all.
+// could not answer at all, and before there is a cluster. The log alone has what the cluster does in the name of
+// ItselfName.
 //
 // A change is made by the node that leads the control group, or the partition, and by no other: elsewhere the
 // answer is not_leader, and names who does. An error of any other reason than outcome_unknown says that nothing
@@ -15,7 +16,9 @@
 //
 // What is looked at is as of after the call, and not_leader where this node cannot say that, so that the call is
 // passed on. While the control group has no leader at all it is what this node has, which may be old; of the
-// audit trail that is said. Whether a revision is active everywhere is so whichever node says it.
+// audit trail that is said. Whether a revision is active everywhere is so whichever node says it. DownloadPolicy
+// alone is never passed on: it is as of after the call where this node can catch up with the control group, else as
+// this node has it, and the answer says which revision that is.
 //
 // # The caller's duties
 //

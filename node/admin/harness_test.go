@@ -62,6 +62,9 @@ type cluster struct {
 	held       map[string][]string
 	cut        map[string]bool // nodes that do not answer the others
 	mayReplace error
+	unmade     error // of who asks for the control group
+	init       error // of making the cluster
+	inits      []int // partitions that it was to have
 	transfers  []string
 	partition  func(ctx context.Context, id string) (*quoratev1.PartitionPolicyResponse, error)
 	forgive    func(fsm.Forgive) (fsm.Forgiven, error)
@@ -214,10 +217,19 @@ func (n *node) view() *view { return &view{n.cluster, n} }
 func (v *view) Self() string { return v.self.id }
 
 func (v *view) Init(_ context.Context, actor string, n int) (nodes, parts []string, err error) {
+	v.inits = append(v.inits, n)
+	if v.cluster.init != nil {
+		return nil, nil, v.cluster.init
+	}
 	return []string{actor}, []string{fmt.Sprint(n)}, nil
 }
 
-func (v *view) Control() (*control.Control, error) { return v.self.control, nil }
+func (v *view) Control() (*control.Control, error) {
+	if v.unmade != nil {
+		return nil, v.unmade
+	}
+	return v.self.control, nil
+}
 
 func (v *view) Propose(ctx context.Context, cmd *state.Command) (state.Result, error) {
 	leader := v.led()
@@ -369,6 +381,17 @@ func (n *node) mustApply(t *testing.T, p *policy.Policy, base uint64) *quoratev1
 	t.Helper()
 	out, err := n.ApplyPolicy(t.Context(), ops, &quoratev1.ApplyPolicyRequest{Digest: n.mustUpload(t, p), Base: base, Comment: "why"})
 	must(t, err)
+	return out
+}
+
+// comments are those of the newest records, oldest first.
+func (n *node) comments(t *testing.T, count uint32) (out []string) {
+	t.Helper()
+	found, err := n.SearchAudit(t.Context(), ops, &quoratev1.SearchAuditRequest{Limit: count})
+	must(t, err)
+	for _, r := range slices.Backward(found.GetRecords()) {
+		out = append(out, r.GetAction()+" "+r.GetComment())
+	}
 	return out
 }
 

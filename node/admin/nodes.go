@@ -211,7 +211,7 @@ func (a *Admin) ReplaceNode(
 	}
 	controls := a.cluster.ControlRole(id) != ""
 	_, err = a.propose(ctx, who, &state.Command{
-		Kind: state.KindLoseNode, NodeID: id, Instance: n.Instance,
+		Kind: state.KindLoseNode, NodeID: id, Instance: n.Instance, Comment: req.GetComment(),
 		Difference: fmt.Sprintf("- node %s: data directory %s", id, n.Instance),
 	}, c.Propose)
 	if err != nil {
@@ -228,7 +228,8 @@ func (a *Admin) ReplaceNode(
 	return out, nil
 }
 
-// TransferLeader hands the leadership of a partition to another replica.
+// TransferLeader hands the leadership of a partition to another replica. It is the one way for operators and for the
+// cluster itself, which calls it in the name of ItselfName.
 func (a *Admin) TransferLeader(
 	ctx context.Context, who rpc.Actor, req *quoratev1.TransferLeaderRequest,
 ) (*quoratev1.TransferLeaderResponse, error) {
@@ -255,10 +256,12 @@ func (a *Admin) TransferLeader(
 	if to != "" {
 		message = "from " + leader + " to " + to
 	}
-	_, err = a.propose(ctx, who, &state.Command{
-		Kind: state.KindNote, Act: &state.Act{Action: action, Object: object, Message: message},
-	}, a.cluster.Propose)
-	if err != nil {
+	if who.Name == ItselfName {
+		a.logger.Info("the cluster moves leadership", "partition", id, "move", message)
+	} else if _, err := a.propose(ctx, who, &state.Command{
+		Kind: state.KindNote, Comment: req.GetComment(),
+		Act: &state.Act{Action: action, Object: object, Message: message},
+	}, a.cluster.Propose); err != nil {
 		return nil, notNoted(err)
 	}
 	if err := a.cluster.Transfer(ctx, id, to); err != nil {
@@ -301,6 +304,9 @@ func notLeader(s *state.State, group, leader string) error {
 
 // notNoted is the error of what is not done since the audit trail has no word of it.
 func notNoted(err error) error {
+	if quotaerr.ReasonOf(err) == quotaerr.InvalidArgument {
+		return err // its words are too long for the trail
+	}
 	return quotaerr.Wrap(quotaerr.NoQuorum, err,
 		"nothing was done, since it could not be written to the audit trail: try again")
 }

@@ -6,10 +6,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/quorate/quorate/control/state"
+	"github.com/quorate/quorate/internal/identity"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
+	"github.com/quorate/quorate/rpc"
 )
 
 // states are the nodes as they are listed, in short.
@@ -153,4 +156,83 @@ func TestTransferLeader(t *testing.T) {
 	if diff := cmp.Diff(want, c.leader(t).trail(t, 3)); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// Shows that the cluster's own hand-overs are made by the same way, and neither they nor their refusals are in the
+// audit trail, so that they work without it; and that a comment that the trail does not take is refused as such.
+func TestTheClusterMovesLeadersItself(t *testing.T) {
+	c := newCluster(t, 1)
+	n := c.leader(t)
+	before := n.control.State().AuditCount
+	transfer := func(who rpc.Actor, req *quoratev1.TransferLeaderRequest) error {
+		return second(n.TransferLeader(t.Context(), who, req))
+	}
+	itself := rpc.Actor{Name: ItselfName, Role: identity.Admin}
+	c.lose = func(*state.Command) bool { return true }
+	must(t, transfer(itself, &quoratev1.TransferLeaderRequest{Partition: "p0"}))
+	wantReason(t, transfer(itself, &quoratev1.TransferLeaderRequest{Partition: "p7"}), quotaerr.InvalidArgument, "p7")
+	if got := n.control.State().AuditCount; got != before {
+		t.Errorf("the trail has %d records more", got-before)
+	}
+	c.lose = nil
+	wantReason(t, transfer(ops, &quoratev1.TransferLeaderRequest{
+		Partition: "p0", Comment: strings.Repeat("c", state.MaxCommentBytes+1),
+	}), quotaerr.InvalidArgument, "a long comment")
+	if diff := cmp.Diff([]string{"p0 to "}, c.transfers); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Shows that each change has its comment in the audit trail.
+func TestCommentsAreInTheTrail(t *testing.T) {
+	c := newCluster(t, 2)
+	n := c.leader(t)
+	c.leaders["p0"] = n.id
+	must(t, second(n.InitCluster(t.Context(), ops, &quoratev1.InitClusterRequest{Comment: "1"})))
+	must(t, second(n.TransferLeader(t.Context(), ops, &quoratev1.TransferLeaderRequest{Partition: "p0", Comment: "2"})))
+	token, err := n.CreateToken(t.Context(), ops, &quoratev1.CreateTokenRequest{
+		Name: "ana", Role: "viewer", Valid: durationpb.New(time.Hour), Comment: "3",
+	})
+	must(t, err)
+	must(t, second(n.RevokeToken(t.Context(), ops, &quoratev1.RevokeTokenRequest{Id: token.GetToken().GetId(), Comment: "4"})))
+	must(t, second(n.ReplaceNode(t.Context(), ops, &quoratev1.ReplaceNodeRequest{Node: c.follower(t).id, Comment: "5"})))
+	want := []string{"cluster.init 1", "partition.transfer-leader 2", "token.create 3", "token.revoke 4", "node.replace 5"}
+	if diff := cmp.Diff(want, n.comments(t, 5)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Shows that the node alone judges how many partitions a cluster begins with; that a refusal to make it is in the
+// audit trail where there is one, and else told all the same; and that with a comment that the trail does not take
+// nothing is made.
+func TestInitCluster(t *testing.T) {
+	c := newCluster(t, 1)
+	n := c.leader(t)
+	made, err := n.InitCluster(t.Context(), ops, &quoratev1.InitClusterRequest{Partitions: 5000})
+	must(t, err)
+	if diff := cmp.Diff([]string{"5000"}, made.GetPartitions()); diff != "" || made.GetClusterId() != "c1" {
+		t.Errorf("%v: %s", made, diff)
+	}
+	c.init = quotaerr.New(quotaerr.InvalidArgument, "made already")
+	refused := func(comment string) {
+		t.Helper()
+		before := n.control.State().AuditCount
+		_, err := n.InitCluster(t.Context(), ops, &quoratev1.InitClusterRequest{Comment: comment})
+		wantReason(t, err, quotaerr.InvalidArgument, "refused")
+		if n.control.State().AuditCount != before+1 {
+			t.Fatal("it is not in the trail")
+		}
+		if got := n.trail(t, 1)[0]; got != "admin/ops cluster.init cluster c1: refused" {
+			t.Errorf("the trail has %s", got)
+		}
+	}
+	refused("again")
+	asked := len(c.inits)
+	refused(strings.Repeat("c", state.MaxCommentBytes+1))
+	if len(c.inits) != asked {
+		t.Error("it was made all the same")
+	}
+	c.unmade = quotaerr.New(quotaerr.NoQuorum, "not made yet")
+	_, err = n.InitCluster(t.Context(), ops, &quoratev1.InitClusterRequest{})
+	wantReason(t, err, quotaerr.InvalidArgument, "without a control group")
 }

@@ -133,6 +133,50 @@ func (a *Admin) policyOf(ctx context.Context, c *control.Control, r *state.Revis
 func (a *Admin) ApplyPolicy(
 	ctx context.Context, who rpc.Actor, req *quoratev1.ApplyPolicyRequest,
 ) (*quoratev1.ApplyPolicyResponse, error) {
+	return a.publish(ctx, who, func(c *control.Control, s *state.State) (*change, error) {
+		object := fmt.Sprintf("body %.64x", req.GetDigest())
+		p, d, err := a.mayPublish(ctx, c, s, req)
+		if p != nil {
+			object = "policy " + p.Version
+		}
+		switch {
+		case err != nil && req.GetDryRun():
+			return nil, err
+		case err != nil:
+			return nil, a.refuse(ctx, who, "policy.publish", object, err)
+		}
+		size, err := sizeOf(c, d)
+		if err != nil {
+			return nil, err
+		}
+		out := &change{policy: p, body: d, command: func(epoch uint64) *state.Command {
+			return &state.Command{Kind: state.KindPublish, Comment: req.GetComment(), Publish: &state.Publish{
+				Base: fsm.Revision(req.GetBase()), Label: p.Version, Body: d, Bytes: size, Held: true, BodyEpoch: epoch,
+			}}
+		}}
+		if req.GetDryRun() {
+			out.dry = &state.Revision{
+				Number: s.RevisionNumber() + 1, Label: p.Version, Kind: state.RevisionPublish, Base: s.RevisionNumber(), Body: d,
+				Bytes: size, Author: who.Name, WallNanos: a.now().UnixNano(), Comment: req.GetComment(),
+			}
+		}
+		return out, nil
+	})
+}
+
+// change is a policy that may be put in force.
+type change struct {
+	policy *policy.Policy
+	body   state.Digest
+	dry    *state.Revision // the revision that it would be, where it is only to be told
+	// command puts it in force once a majority of nodes has said, under this body epoch, that it holds the body.
+	command func(epoch uint64) *state.Command
+}
+
+// publish puts the policy in force that check, which refuses what may not be, makes against the present state.
+func (a *Admin) publish(
+	ctx context.Context, who rpc.Actor, check func(*control.Control, *state.State) (*change, error),
+) (*quoratev1.ApplyPolicyResponse, error) {
 	done, err := a.alone(ctx)
 	if err != nil {
 		return nil, err
@@ -142,39 +186,21 @@ func (a *Admin) ApplyPolicy(
 	if err != nil {
 		return nil, err
 	}
-	object := fmt.Sprintf("body %.64x", req.GetDigest())
-	p, d, err := a.mayPublish(ctx, c, s, req)
-	if p != nil {
-		object = "policy " + p.Version
-	}
-	if err != nil {
-		if req.GetDryRun() {
-			return nil, err
-		}
-		return nil, a.refuse(ctx, who, "policy.publish", object, err)
-	}
-	size, err := sizeOf(c, d)
+	to, err := check(c, s)
 	if err != nil {
 		return nil, err
 	}
-	diff := a.difference(ctx, c, s.InForce(), p)
-	if req.GetDryRun() {
-		r := &state.Revision{
-			Number: s.RevisionNumber() + 1, Label: p.Version, Kind: state.RevisionPublish, Base: s.RevisionNumber(), Body: d,
-			Bytes: size, Author: who.Name, WallNanos: a.now().UnixNano(), Comment: req.GetComment(),
-		}
-		return diff.response(r), nil
+	diff := a.difference(ctx, c, s.InForce(), to.policy)
+	if to.dry != nil {
+		return diff.response(to.dry), nil
 	}
-	epoch, err := a.hold(ctx, c, d)
+	epoch, err := a.hold(ctx, c, to.body)
 	if err != nil {
 		return nil, err
 	}
-	r, err := a.propose(ctx, who, &state.Command{
-		Kind: state.KindPublish, Comment: req.GetComment(), Difference: diff.text(),
-		Publish: &state.Publish{
-			Base: fsm.Revision(req.GetBase()), Label: p.Version, Body: d, Bytes: size, Held: true, BodyEpoch: epoch,
-		},
-	}, c.Propose)
+	cmd := to.command(epoch)
+	cmd.Difference = diff.text()
+	r, err := a.propose(ctx, who, cmd, c.Propose)
 	if err != nil {
 		return nil, err
 	}
@@ -247,7 +273,8 @@ func (a *Admin) hold(ctx context.Context, c *control.Control, d state.Digest) (e
 	return epoch, nil
 }
 
-// DownloadPolicy reads a revision's policy, its label and switches set. It is answered by any node.
+// DownloadPolicy reads a revision's policy, its label and switches set. It is answered by any node, as that has it
+// where it cannot catch up.
 func (a *Admin) DownloadPolicy(
 	ctx context.Context, _ rpc.Actor, req *quoratev1.DownloadPolicyRequest,
 ) (*quoratev1.Revision, iter.Seq2[[]byte, error], error) {

@@ -28,36 +28,21 @@ const (
 func (a *Admin) RollbackPolicy(
 	ctx context.Context, who rpc.Actor, req *quoratev1.RollbackPolicyRequest,
 ) (*quoratev1.ApplyPolicyResponse, error) {
-	done, err := a.alone(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	c, s, err := a.leading(ctx)
-	if err != nil {
-		return nil, err
-	}
-	to, err := mayGoBack(s, req)
-	if err != nil {
-		return nil, a.refuse(ctx, who, "policy.rollback", fmt.Sprintf("revision %d", req.GetTo()), err)
-	}
-	p, err := a.policyOf(ctx, c, to)
-	if err != nil {
-		return nil, err
-	}
-	diff := a.difference(ctx, c, s.InForce(), p)
-	epoch, err := a.hold(ctx, c, to.Body)
-	if err != nil {
-		return nil, err
-	}
-	r, err := a.propose(ctx, who, &state.Command{
-		Kind: state.KindRollback, Comment: req.GetComment(), Difference: diff.text(),
-		Rollback: &state.Rollback{Base: fsm.Revision(req.GetBase()), To: to.Number, Held: true, BodyEpoch: epoch},
-	}, c.Propose)
-	if err != nil {
-		return nil, err
-	}
-	return diff.made(c, r)
+	return a.publish(ctx, who, func(c *control.Control, s *state.State) (*change, error) {
+		to, err := mayGoBack(s, req)
+		if err != nil {
+			return nil, a.refuse(ctx, who, "policy.rollback", fmt.Sprintf("revision %d", req.GetTo()), err)
+		}
+		p, err := a.policyOf(ctx, c, to)
+		if err != nil {
+			return nil, err
+		}
+		return &change{policy: p, body: to.Body, command: func(epoch uint64) *state.Command {
+			return &state.Command{Kind: state.KindRollback, Comment: req.GetComment(), Rollback: &state.Rollback{
+				Base: fsm.Revision(req.GetBase()), To: to.Number, Held: true, BodyEpoch: epoch,
+			}}
+		}}, nil
+	})
 }
 
 // mayGoBack is the revision to go back to.

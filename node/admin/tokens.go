@@ -107,7 +107,7 @@ func (a *Admin) CreateToken(
 	}
 	t.ExpiresNanos = t.CreatedNanos + int64(valid)
 	_, err = a.propose(ctx, who, &state.Command{
-		Kind: state.KindPutToken, Token: t, WallNanos: t.CreatedNanos,
+		Kind: state.KindPutToken, Token: t, WallNanos: t.CreatedNanos, Comment: req.GetComment(),
 		Difference: fmt.Sprintf("+ token %s of %s: %s, until %s", id, t.Name, t.Role,
 			time.Unix(0, t.ExpiresNanos).UTC().Format(time.RFC3339)),
 	}, c.Propose)
@@ -153,7 +153,7 @@ func (a *Admin) RevokeToken(
 			"token %.16q is not there: see `quorate token list`", idOf(req.GetId())))
 	}
 	_, err = a.propose(ctx, who, &state.Command{
-		Kind: state.KindRevokeToken, TokenID: t.ID,
+		Kind: state.KindRevokeToken, TokenID: t.ID, Comment: req.GetComment(),
 		Difference: fmt.Sprintf("- token %s of %s: %s", t.ID, t.Name, t.Role),
 	}, c.Propose)
 	var refused *state.Refusal

@@ -22,7 +22,7 @@ import (
 
 const (
 	forgiveAction = "usage.forgive"
-	// maxForgiveTries bounds how often one act is begun anew after it was certainly not done.
+	// maxForgiveTries bounds how often one call tries to be the next to begin an act that was not done before.
 	maxForgiveTries = 16
 )
 
@@ -37,7 +37,7 @@ type forgiveness struct {
 	fsm    fsm.Forgive
 	reason string
 	call   string // tells this call's beginning from another's
-	tries  int    // beginnings that ended without being done
+	tries  int    // earlier beginnings, which ended without being done
 }
 
 // object is what the trail calls it; a search for the principal's name alone finds it.
@@ -57,6 +57,20 @@ func (f *forgiveness) line(verb string) string {
 
 // mark tells the beginning of this call from that of another.
 func (f *forgiveness) mark() string { return ", call " + f.call }
+
+// read is what a message of the trail says of this act: the verb, at which try, and what follows. The verb is empty
+// where it says nothing of it.
+func (f *forgiveness) read(message string) (verb string, try int, rest string) {
+	for _, verb := range []string{verbBegin, verbDone, verbNotDone, verbUnknown} {
+		tail, is := strings.CutPrefix(message, verb+" "+f.id+"/")
+		number, tail, _ := strings.Cut(tail, ": ")
+		try, err := strconv.Atoi(number)
+		if rest, same := strings.CutPrefix(tail, f.what()); is && same && err == nil {
+			return verb, try, rest
+		}
+	}
+	return "", 0, ""
+}
 
 // note is a line of the trail about this try.
 func (f *forgiveness) note(verb, rest string) *state.Command {
@@ -97,7 +111,7 @@ func (a *Admin) ForgiveUsage(
 	if err := a.mayForgive(c.State(), f); err != nil {
 		return nil, err
 	}
-	for ; f.tries < maxForgiveTries; f.tries++ {
+	for range maxForgiveTries {
 		out, was, err := a.begin(ctx, c, f)
 		switch {
 		case err != nil || was == wasDone:
@@ -105,8 +119,9 @@ func (a *Admin) ForgiveUsage(
 		case was == wasBegun:
 			return a.forgive(ctx, f)
 		}
+		f.tries++
 	}
-	return nil, quotaerr.New(quotaerr.InvalidArgument, "forgive_id %s was not done %d times: use another", f.id, f.tries)
+	return nil, quotaerr.New(quotaerr.NoQuorum, "others try forgive_id %s too, and none has done it: try again", f.id)
 }
 
 // check refuses what is malformed.
@@ -114,11 +129,12 @@ func (f *forgiveness) check() error {
 	if err := fsm.ValidateForgive(&f.fsm); err != nil {
 		return quotaerr.New(quotaerr.InvalidArgument, "%v", err)
 	}
+	if err := checkWhy("reason", f.reason); err != nil {
+		return err
+	}
 	switch {
 	case strings.TrimSpace(f.reason) == "":
 		return quotaerr.New(quotaerr.InvalidArgument, "reason: say why, for the audit trail")
-	case len(f.reason) > state.MaxCommentBytes || words(f.reason, len(f.reason)) != f.reason:
-		return quotaerr.New(quotaerr.InvalidArgument, "reason: use at most %d bytes of UTF-8", state.MaxCommentBytes)
 	case f.id == "":
 		f.id = randomText()
 	case !forgiveID.MatchString(f.id):
@@ -162,10 +178,11 @@ type earlier int
 const (
 	wasBegun   earlier = iota // by this call
 	wasDone                   // by an earlier one
-	wasNotDone                // by an earlier one, for certain
+	wasNotDone                // at the last try, for certain
 )
 
-// begin notes that the act is about to be done. Where it had been begun before it says what became of it.
+// begin notes that the act is about to be done. Where this try had been begun before it says what became of the last
+// one, and makes that this one.
 func (a *Admin) begin(
 	ctx context.Context, c *control.Control, f *forgiveness,
 ) (*quoratev1.ForgiveUsageResponse, earlier, error) {
@@ -200,24 +217,14 @@ func (a *Admin) forgive(ctx context.Context, f *forgiveness) (*quoratev1.Forgive
 	default:
 		end = f.note(verbNotDone, ": "+quotaerr.As(err).Message)
 	}
-	a.noteEnd(ctx, f, end)
+	a.noteEnd(ctx, f.who, end)
 	if err != nil {
 		return nil, err
 	}
 	return forgivenOf(answer.Amounts), nil
 }
 
-// noteEnd notes how it ended, even if the caller has gone.
-func (a *Admin) noteEnd(ctx context.Context, f *forgiveness, cmd *state.Command) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteWithin)
-	defer cancel()
-	if _, err := a.propose(ctx, f.who, cmd, a.cluster.Propose); err != nil {
-		a.logger.Warn("the end of an act is not in the audit trail", "actor", f.who.Name, "object", f.object(),
-			"message", cmd.Act.Message, "error", err)
-	}
-}
-
-// earlier finds in the trail what became of a try that had been begun.
+// earlier finds in the trail what became of the last try.
 func (a *Admin) earlier(
 	ctx context.Context, c *control.Control, f *forgiveness,
 ) (*quoratev1.ForgiveUsageResponse, earlier, error) {
@@ -225,30 +232,31 @@ func (a *Admin) earlier(
 		return nil, 0, err
 	}
 	query := audit.Query{Action: forgiveAction, Object: f.object(), Limit: audit.MaxFound}
+	unknown := quotaerr.New(quotaerr.OutcomeUnknown, "forgive_id %s was begun before, and whether it was done is "+
+		"not known: look with `quorate peek`, then use another id", f.id)
 	for more := true; more && ctx.Err() == nil; more = query.Before != 0 {
 		found, next, err := c.Audit(query)
 		if err != nil {
 			return nil, 0, quotaerr.Wrap(quotaerr.Internal, err, "the audit trail cannot be read; see the node's log")
 		}
 		for _, r := range found {
-			is := func(verb, rest string) bool { return strings.HasPrefix(r.Message, f.line(verb)+rest) }
+			verb, try, rest := f.read(r.Message)
 			switch {
-			case is(verbDone, ""):
+			case verb == "" || r.Object != f.object():
+				continue
+			case verb == verbDone:
 				return forgivenOf(amountsOf(r.Difference)), wasDone, nil
-			case is(verbNotDone, ""):
+			case verb == verbNotDone:
+				f.tries = try
 				return nil, wasNotDone, nil
-			case is(verbBegin, f.mark()):
+			case verb == verbBegin && strings.HasPrefix(rest, f.mark()):
 				return nil, wasBegun, nil
-			case is(verbBegin, ""), is(verbUnknown, ""):
-				more = false
 			}
+			return nil, 0, unknown
 		}
-		if query.Before = next; !more {
-			break
-		}
+		query.Before = next
 	}
-	return nil, 0, quotaerr.New(quotaerr.OutcomeUnknown, "forgive_id %s was begun before, and whether it was done is "+
-		"not known: look with `quorate peek`, then use another id", f.id)
+	return nil, 0, unknown
 }
 
 // forgiveRefusal is the public error of a refusal by the state machine.

@@ -141,6 +141,33 @@ func TestForgiveAgain(t *testing.T) {
 	}
 }
 
+// Shows that however often an act was certainly not done, each time the caller is told why, and that it is done once it
+// can be, and then no more; and that the same id for a principal of a like name is another act.
+func TestForgiveAfterManyNoes(t *testing.T) {
+	c := newCluster(t, 1)
+	n := c.leader(t)
+	f := newForgetting(c)
+	forgive := func(principal string) error {
+		return second(n.ForgiveUsage(t.Context(), ops, &quoratev1.ForgiveUsageRequest{
+			Principal: principal, Reason: "r", ForgiveId: "x",
+		}))
+	}
+	const noes = maxForgiveTries + 5
+	for i := range noes {
+		want := []quotaerr.Reason{quotaerr.NotLeader, quotaerr.NoQuorum}[i%2]
+		f.err = quotaerr.New(want, "not now")
+		wantReason(t, forgive("acme"), want, "a no")
+	}
+	wantReason(t, forgive("principal acme"), quotaerr.NotLeader, "a no")
+	f.err = nil
+	must(t, forgive("acme"))
+	must(t, forgive("acme"))
+	must(t, forgive("principal acme"))
+	if want := noes + 3; len(f.asked) != want {
+		t.Errorf("asked %d times, want %d", len(f.asked), want)
+	}
+}
+
 // Shows that a beginning whose answer was lost is this call's own, so that it is done, once; that nothing is dropped
 // while the trail cannot have it; and that what is malformed is refused before, and in the trail.
 func TestForgiveNeedsTheTrail(t *testing.T) {

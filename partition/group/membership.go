@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/quorate/quorate/internal/guard"
 )
 
 // Leader is the leader as this node knows it.
@@ -173,14 +175,14 @@ func (g *RaftGroup) heir(id string) (best Member, err error) {
 			return m, err
 		case m.Learner:
 			return m, fmt.Errorf("group %s: node %q is a learner and cannot lead: promote it first", g.config.Group, id)
-		case !g.transport.acked.answers(m.replicaID(), g.config.Timing.Heartbeat):
+		case !g.follows(m):
 			return m, fmt.Errorf("group %s: node %q does not answer at present, and cannot lead", g.config.Group, id)
 		}
 		return m, nil
 	}
 	found := false
 	for _, m := range g.Members() {
-		if m.Learner || m.ID == g.config.Self.ID || !g.transport.acked.answers(m.replicaID(), g.config.Timing.Heartbeat) {
+		if m.Learner || m.ID == g.config.Self.ID || !g.follows(m) {
 			continue
 		}
 		if !found || g.Acknowledged(best).Before(g.Acknowledged(m)) {
@@ -191,4 +193,9 @@ func (g *RaftGroup) heir(id string) (best Member, err error) {
 		return best, fmt.Errorf("group %s: no other voter answers at present: nobody else can lead", g.config.Group)
 	}
 	return best, nil
+}
+
+// follows reports that a transfer to m would not have to wait for it.
+func (g *RaftGroup) follows(m Member) bool {
+	return !guard.On(guard.StuckTransfer) || g.transport.acked.follows(m.replicaID(), g.config.Timing.Heartbeat)
 }

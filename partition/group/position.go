@@ -17,12 +17,14 @@ type acknowledged struct {
 	mu     sync.Mutex // guards the fields below
 	of     map[raft.ServerID]Position
 	heard  map[raft.ServerID]time.Time // when each last answered
+	follow map[raft.ServerID]time.Time // when each last answered to more than a heartbeat
 	failed map[raft.ServerID]time.Time // when a request to each last got no answer
 }
 
 func newAcknowledged() acknowledged {
 	return acknowledged{
-		of: map[raft.ServerID]Position{}, heard: map[raft.ServerID]time.Time{}, failed: map[raft.ServerID]time.Time{},
+		of: map[raft.ServerID]Position{}, heard: map[raft.ServerID]time.Time{}, follow: map[raft.ServerID]time.Time{},
+		failed: map[raft.ServerID]time.Time{},
 	}
 }
 
@@ -33,12 +35,13 @@ func (a *acknowledged) missed(id raft.ServerID) {
 	a.failed[id] = time.Now()
 }
 
-// answers reports that a replica answered within a time, and that nothing failed since.
-func (a *acknowledged) answers(id raft.ServerID, within time.Duration) bool {
+// follows reports that a replica was sent more than heartbeats within a time, and answered, and that nothing failed
+// since. After failures Raft goes on with heartbeats at once, but may pause the rest for many seconds.
+func (a *acknowledged) follows(id raft.ServerID, within time.Duration) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	heard := a.heard[id]
-	return time.Since(heard) <= within && !a.failed[id].After(heard)
+	last := a.follow[id]
+	return time.Since(last) <= within && !a.failed[id].After(last)
 }
 
 func (a *acknowledged) note(id raft.ServerID, q *raft.AppendEntriesRequest, r *raft.AppendEntriesResponse) {
@@ -52,6 +55,9 @@ func (a *acknowledged) note(id raft.ServerID, q *raft.AppendEntriesRequest, r *r
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.heard[id] = time.Now()
+	if p.Index > 0 {
+		a.follow[id] = a.heard[id]
+	}
 	if a.of[id].Before(p) {
 		a.of[id] = p
 	}
@@ -63,6 +69,7 @@ func (a *acknowledged) forget(id raft.ServerID) {
 	defer a.mu.Unlock()
 	delete(a.of, id)
 	delete(a.heard, id)
+	delete(a.follow, id)
 	delete(a.failed, id)
 }
 
