@@ -60,7 +60,9 @@ func (n *Node) makeCluster(ctx context.Context, partitions int, actor string) (n
 		return nil, nil, err
 	}
 	if others == nil {
-		others = n.newcomers(ctx)
+		if others, err = n.newcomers(ctx); err != nil {
+			return nil, nil, err
+		}
 	}
 	for _, cmd := range n.birthCommands(c.State(), others, actor) {
 		if _, err := c.Propose(ctx, cmd); err != nil {
@@ -96,15 +98,9 @@ func allOwned(s *state.State) bool {
 // mustBeFirst asks all nodes that are configured whether there is a cluster already. All of them must answer,
 // since the one that does not may be the one that knows.
 func (n *Node) mustBeFirst(ctx context.Context) ([]*answer, error) {
-	targets := map[string]string{}
-	for _, addr := range n.cfg.seeds() {
-		targets[addr] = group.Anyone
-	}
-	answers, silent := n.announceTo(ctx, targets)
-	if len(silent) > 0 {
-		return nil, quotaerr.New(quotaerr.NoQuorum, "a cluster is made only when all nodes in join say that they have "+
-			"none, and there is no answer from %s: start what is missing, or take it out of join, then try again",
-			strings.Join(silent, ", "))
+	answers, err := n.askSeeds(ctx)
+	if err != nil {
+		return nil, err
 	}
 	for _, a := range answers {
 		switch {
@@ -123,14 +119,26 @@ func (n *Node) mustBeFirst(ctx context.Context) ([]*answer, error) {
 	return answers, nil
 }
 
-// newcomers are the nodes in join that have nothing, for a birth that was cut short.
-func (n *Node) newcomers(ctx context.Context) []*answer {
+// newcomers are the nodes in join that have nothing, for a birth that was cut short. All must answer: who does not may
+// be one of those that the cluster was to begin with.
+func (n *Node) newcomers(ctx context.Context) ([]*answer, error) {
+	answers, err := n.askSeeds(ctx)
+	return slices.DeleteFunc(answers, func(a *answer) bool { return a.Has || a.Self.ID == n.cfg.ID }), err
+}
+
+// askSeeds asks all nodes in join.
+func (n *Node) askSeeds(ctx context.Context) ([]*answer, error) {
 	targets := map[string]string{}
 	for _, addr := range n.cfg.seeds() {
 		targets[addr] = group.Anyone
 	}
-	answers, _ := n.announceTo(ctx, targets)
-	return slices.DeleteFunc(answers, func(a *answer) bool { return a.Has || a.Self.ID == n.cfg.ID })
+	answers, silent := n.announceTo(ctx, targets)
+	if len(silent) > 0 {
+		return nil, quotaerr.New(quotaerr.NoQuorum, "a cluster is made only when all nodes in join say that they have "+
+			"none, and there is no answer from %s: start what is missing, or take it out of join, then try again",
+			strings.Join(silent, ", "))
+	}
+	return answers, nil
 }
 
 // birthCommands are what makes the cluster known to itself, as far as it is not yet.

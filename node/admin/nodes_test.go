@@ -165,7 +165,7 @@ func TestTheClusterMovesLeadersItself(t *testing.T) {
 	n := c.leader(t)
 	before := n.control.State().AuditCount
 	transfer := func(who rpc.Actor, req *quoratev1.TransferLeaderRequest) error {
-		return second(n.TransferLeader(t.Context(), who, req))
+		return second(n.TransferLeader(shortly(t), who, req))
 	}
 	itself := rpc.Actor{Name: ItselfName, Role: identity.Admin}
 	c.lose = func(*state.Command) bool { return true }

@@ -21,8 +21,9 @@ type leadership struct {
 	transferring  chan struct{} // tells the loop that transferSince was set
 }
 
-// stuckTransfers is how many election timeouts a transfer may take. Raft gives it one.
-const stuckTransfers = 3
+// stuckTransfers is how many election timeouts a transfer may take. Raft gives it one, but waits for a request to a
+// target that has just stopped answering, and for a pause after it.
+const stuckTransfers = 6
 
 // Leadership is the present role. A leadership that Raft has lost is gone at once, before its signal
 // has come through.

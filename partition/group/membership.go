@@ -1,6 +1,7 @@
 package group
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/hashicorp/raft"
@@ -161,9 +162,13 @@ func (g *RaftGroup) Transfer(id string) error {
 	if err != nil {
 		return err
 	}
-	return g.change("transfer leadership to", to.ID, func() raft.Future {
+	err = g.change("transfer leadership to", to.ID, func() raft.Future {
 		return g.raft.LeadershipTransferToServer(to.replicaID(), raft.ServerAddress(to.Addr))
 	})
+	if !errors.Is(err, raft.ErrLeadershipTransferInProgress) {
+		g.lead.transferSince.Store(0) // it has ended: one that comes after it is another
+	}
+	return err
 }
 
 // heir is the voter that is to lead: the one with this id, or, when that is empty, the furthest of those that answer.
@@ -176,7 +181,7 @@ func (g *RaftGroup) heir(id string) (best Member, err error) {
 		case m.Learner:
 			return m, fmt.Errorf("group %s: node %q is a learner and cannot lead: promote it first", g.config.Group, id)
 		case !g.follows(m):
-			return m, fmt.Errorf("group %s: node %q does not answer at present, and cannot lead", g.config.Group, id)
+			return m, fmt.Errorf("group %s: node %q does not follow the log at present, and cannot lead", g.config.Group, id)
 		}
 		return m, nil
 	}
@@ -190,12 +195,16 @@ func (g *RaftGroup) heir(id string) (best Member, err error) {
 		}
 	}
 	if !found {
-		return best, fmt.Errorf("group %s: no other voter answers at present: nobody else can lead", g.config.Group)
+		return best, fmt.Errorf("group %s: no other voter follows the log at present: nobody else can lead", g.config.Group)
 	}
 	return best, nil
 }
 
-// follows reports that a transfer to m would not have to wait for it.
+// follows reports that a transfer to m would not have to wait for it: it answers, and lacks no more than is on its way.
 func (g *RaftGroup) follows(m Member) bool {
-	return !guard.On(guard.StuckTransfer) || g.transport.acked.follows(m.replicaID(), g.config.Timing.Heartbeat)
+	if !guard.On(guard.StuckTransfer) {
+		return true
+	}
+	return g.transport.acked.follows(m.replicaID(), g.config.Timing.Heartbeat) &&
+		g.Acknowledged(m).Index+maxAppendEntries >= g.raft.LastIndex()
 }
