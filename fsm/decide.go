@@ -360,9 +360,10 @@ func (m *Machine) stand(limits []applied) []LimitState {
 	out := make([]LimitState, len(limits))
 	for i := range limits {
 		l := &limits[i]
+		used := m.usage(l)
 		out[i] = LimitState{
 			Name: l.limit.Name, Max: l.limit.Max, WindowNanos: l.limit.WindowNanos,
-			Remaining: room(l.limit.Max, m.usage(l)), ResetAt: m.resetAt(l), Carried: l.carried,
+			Used: int64(min(used, math.MaxInt64)), Remaining: room(l.limit.Max, used), ResetAt: m.resetAt(l), Carried: l.carried,
 		}
 	}
 	return out

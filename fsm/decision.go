@@ -96,7 +96,10 @@ type LimitState struct {
 	Name        string
 	Max         int64
 	WindowNanos int64
-	Remaining   int64
+	// Used is the sum of the admissions that it counts, which is above Max where that was lowered; Remaining is what is
+	// left of Max, never below 0.
+	Used      int64
+	Remaining int64
 	// ResetAt is when its oldest admission expires; equal to AsOf when there is none.
 	ResetAt Time
 	// Carried marks a limit of an earlier revision that stays enforced until a longer one is exact.

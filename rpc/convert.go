@@ -158,7 +158,7 @@ func peekResponseOf(a *UsageAnswer, wall time.Time) (*quoratev1.PeekResponse, er
 		room := min(max(0, l.Remaining), l.Max)
 		r.Limits = append(r.Limits, &quoratev1.LimitUsage{
 			Name: l.Name, Limit: l.Max, Window: durationpb.New(time.Duration(l.WindowNanos)),
-			Used: l.Max - room, Remaining: room, ResetMs: resetMillis(a.ResetAfterNanos, i),
+			Used: max(0, l.Used), Remaining: room, ResetMs: resetMillis(a.ResetAfterNanos, i),
 		})
 	}
 	return r, nil

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -11,8 +13,10 @@ import (
 
 	"github.com/quorate/quorate/policy"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
+	"github.com/quorate/quorate/quotaerr"
 	"github.com/quorate/quorate/rpc"
 	"github.com/quorate/quorate/rpc/client"
+	"github.com/quorate/quorate/rpc/errtable"
 )
 
 func newCheck(o *options) *cobra.Command {
@@ -37,7 +41,7 @@ Exit status: 0 allowed, 3 denied, 4 unavailable.`,
 			return o.withClient(cmd, func(ctx context.Context, c *client.Client) error {
 				d, err := c.CheckAndConsume(ctx, req)
 				if err != nil {
-					return err
+					return withID(err, req.GetDecisionId())
 				}
 				return o.printDecision(cmd, d)
 			})
@@ -48,6 +52,17 @@ Exit status: 0 allowed, 3 denied, 4 unavailable.`,
 	flags.StringVar(&req.DecisionId, "id", "", "decision id (default: a new one)")
 	flags.StringVar(&req.Tier, "tier", "", "the principal's tier")
 	return cmd
+}
+
+// withID names the decision id where the same one is to be asked for again.
+func withID(err error, id string) error {
+	var e *quotaerr.Error
+	if !errors.As(err, &e) || !errtable.Lookup(e.Reason).Retryable() {
+		return err
+	}
+	named := *e
+	named.Message = fmt.Sprintf("%s; the id is %s: give it with --id", e.Message, id)
+	return &named
 }
 
 func (o *options) printDecision(cmd *cobra.Command, d *quoratev1.Decision) error {
@@ -151,6 +166,9 @@ func (o *options) printPeek(cmd *cobra.Command, p *quoratev1.PeekResponse) error
 			Name: l.GetName(), Limit: l.GetLimit(), Window: policy.FormatDuration(int64(l.GetWindow().AsDuration())),
 			Used: l.GetUsed(), Remaining: l.GetRemaining(), ResetMs: l.GetResetMs(),
 		})
+	}
+	if v.Disabled && o.output == outputTable {
+		fmt.Fprintf(cmd.ErrOrStderr(), "class %s is disabled: no check of it is admitted\n", v.APIClass)
 	}
 	return o.output.print(cmd.OutOrStdout(), v, func(t table.Writer) {
 		t.AppendHeader(table.Row{"class", "limit", "window", "used", "of", "remaining", "reset after"})

@@ -194,6 +194,7 @@ func (m *Model) state(l limit, principal string) fsm.LimitState {
 		Name:        l.Name,
 		Max:         l.Max,
 		WindowNanos: l.WindowNanos,
+		Used:        m.used(l, principal, m.now),
 		Remaining:   max(0, l.Max-m.used(l, principal, m.now)),
 		ResetAt:     m.now,
 		Carried:     l.carried,
