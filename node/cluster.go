@@ -12,10 +12,12 @@ import (
 	"github.com/quorate/quorate/control"
 	"github.com/quorate/quorate/control/state"
 	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/internal/identity"
 	"github.com/quorate/quorate/node/admin"
 	"github.com/quorate/quorate/partition/group"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
+	"github.com/quorate/quorate/rpc"
 )
 
 // cluster is what operators' calls need of the node and those around it.
@@ -234,24 +236,26 @@ func (c *cluster) Transfer(_ context.Context, id, node string) error {
 	}
 }
 
-// transferAt hands the leadership of a partition over, wherever it is led.
+// transferAt hands the leadership of a partition over, wherever it is led, in the cluster's own name.
 func (n *Node) transferAt(ctx context.Context, id, to string) error {
-	leader, _ := (*cluster)(n).Leader(id)
-	if leader == n.cfg.ID || leader == "" {
-		return (*cluster)(n).Transfer(ctx, id, to)
-	}
-	peer, err := n.server.Peer(leader)
-	if err != nil {
-		return err
-	}
-	request, err := anypb.New(&quoratev1.TransferLeaderRequest{Partition: id, Node: to})
-	if err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()
+	req := &quoratev1.TransferLeaderRequest{Partition: id, Node: to}
+	_, err := n.admin.TransferLeader(ctx, rpc.Actor{Name: admin.ItselfName, Role: identity.Admin}, req)
+	var e *quotaerr.Error
+	if !errors.As(err, &e) || e.Reason != quotaerr.NotLeader || e.Leader == "" {
+		return err
+	}
+	peer, err := n.server.Peer(e.Leader)
+	if err != nil {
+		return err
+	}
+	request, err := anypb.New(req)
+	if err != nil {
+		return err
+	}
 	_, err = peer.ForwardAdmin(ctx, &quoratev1.ForwardAdminRequest{
-		ClusterId: n.cfg.ClusterID, FromNode: n.cfg.ID, Actor: plannerName, Role: "admin",
+		ClusterId: n.cfg.ClusterID, FromNode: n.cfg.ID, Actor: admin.ItselfName, Role: identity.Admin.String(),
 		Method: quoratev1.Admin_TransferLeader_FullMethodName, Request: request,
 	})
 	return err

@@ -9,6 +9,7 @@ import (
 	"github.com/quorate/quorate/control"
 	"github.com/quorate/quorate/control/placement"
 	"github.com/quorate/quorate/control/state"
+	"github.com/quorate/quorate/node/admin"
 	"github.com/quorate/quorate/partition"
 )
 
@@ -21,8 +22,6 @@ const (
 	balanceBackoff = 10 * time.Second
 	// sweepInterval is how often policy bodies that nobody wants any more are dropped.
 	sweepInterval = time.Hour
-	// plannerName is who acts when the cluster keeps itself in order.
-	plannerName = "cluster"
 )
 
 // plan keeps replicas where they should be while this node leads the control group, until ctx ends. It says what
@@ -161,7 +160,7 @@ func (n *Node) carryOut(ctx context.Context, c *control.Control, s *state.State,
 
 func (n *Node) setReplicas(ctx context.Context, c *control.Control, p *state.Partition, to []string, why string) error {
 	_, err := c.Propose(ctx, &state.Command{
-		Kind: state.KindReplicas, Actor: plannerName, Partition: p.ID, Difference: why,
+		Kind: state.KindReplicas, Actor: admin.ItselfName, Partition: p.ID, Difference: why,
 		Replicas: &state.Replicas{ConfVersion: p.ConfVersion, Nodes: to},
 	})
 	if err != nil {

@@ -304,7 +304,7 @@ func TestForwardingWithTLS(t *testing.T) {
 		within(t, 10*time.Second), &quoratev1.ForwardCheckRequest{
 			ClusterId: tlsCluster, FromNode: "n9", Gateway: "edge-1", Check: routed,
 		})
-	if e := errtable.FromStatus(err); e == nil || e.Reason != quotaerr.PermissionDenied || len(there.seen()) != 1 {
+	if e := errtable.FromStatus(err); e == nil || e.Reason != quotaerr.NoQuorum || !strings.Contains(e.Message, "n2 does not accept node n9") || len(there.seen()) != 1 {
 		t.Errorf("n9, which is no node of the cluster: %v", err)
 	}
 }

@@ -23,6 +23,8 @@ type operation struct {
 	do      func(context.Context, Admin, Actor, proto.Message) (proto.Message, error)
 	// here: it is for the node that the caller has reached, and for no other.
 	here bool
+	// partition: a partition's leader answers it, and not the control group's.
+	partition bool
 }
 
 // operations has every unary method that Admin answers, by full name. A new one needs a line here and one in
@@ -34,14 +36,14 @@ var operations = map[string]operation{
 	quoratev1.Admin_DrainNode_FullMethodName:      operationOf(Admin.DrainNode),
 	quoratev1.Admin_RemoveNode_FullMethodName:     operationOf(Admin.RemoveNode),
 	quoratev1.Admin_ReplaceNode_FullMethodName:    operationOf(Admin.ReplaceNode),
-	quoratev1.Admin_TransferLeader_FullMethodName: operationOf(Admin.TransferLeader),
+	quoratev1.Admin_TransferLeader_FullMethodName: ofPartition(operationOf(Admin.TransferLeader)),
 	quoratev1.Admin_ApplyPolicy_FullMethodName:    operationOf(Admin.ApplyPolicy),
 	quoratev1.Admin_RollbackPolicy_FullMethodName: operationOf(Admin.RollbackPolicy),
 	quoratev1.Admin_SwitchClass_FullMethodName:    operationOf(Admin.SwitchClass),
 	quoratev1.Admin_ListPolicies_FullMethodName:   operationOf(Admin.ListPolicies),
 	quoratev1.Admin_DiffPolicies_FullMethodName:   operationOf(Admin.DiffPolicies),
 	quoratev1.Admin_PolicyStatus_FullMethodName:   operationOf(Admin.PolicyStatus),
-	quoratev1.Admin_ForgiveUsage_FullMethodName:   operationOf(Admin.ForgiveUsage),
+	quoratev1.Admin_ForgiveUsage_FullMethodName:   ofPartition(operationOf(Admin.ForgiveUsage)),
 	quoratev1.Admin_SearchAudit_FullMethodName:    operationOf(Admin.SearchAudit),
 	quoratev1.Admin_CreateToken_FullMethodName:    operationOf(Admin.CreateToken),
 	quoratev1.Admin_ListTokens_FullMethodName:     operationOf(Admin.ListTokens),
@@ -84,6 +86,12 @@ func operationOf[Q, R any, PQ message[Q], PR message[R]](
 // onlyHere marks an operation that is not passed on.
 func onlyHere(o operation) operation {
 	o.here = true
+	return o
+}
+
+// ofPartition marks an operation that a partition's leader answers.
+func ofPartition(o operation) operation {
+	o.partition = true
 	return o
 }
 

@@ -20,6 +20,9 @@ type Backend interface {
 	Peek(ctx context.Context, p fsm.Peek) (UsageAnswer, error)
 	// Leader tells at once who leads the partition of principal, as far as this node knows.
 	Leader(principal string) Leadership
+	// ControlLeader tells at once which node leads the control group, as far as this node knows; empty while
+	// none is known.
+	ControlLeader() string
 	// ReplayHorizon is the replay horizon in force for apiClass; 0 when not known, and then no check
 	// is retried here after an unknown outcome.
 	ReplayHorizon(apiClass string) time.Duration
@@ -34,8 +37,9 @@ type Backend interface {
 	// Learn hears what the node asked has answered to a check or peek of principal: e is a not_leader or a
 	// wrong_epoch, and says where to look instead, as far as that node knows.
 	Learn(principal, asked string, e *quotaerr.Error)
-	// KnowsNode reports whether the certificate of the node id counts: not once it is removed. While there
-	// is no list of nodes yet, every id counts.
+	// KnowsNode reports whether the certificate of the node id counts: not once it is removed. An id that is
+	// not on the list of nodes counts while there is no list yet, and while the node cannot know that its list
+	// is the present one.
 	KnowsNode(id string) bool
 	// Config is what gateways route and behave by, and a channel that is closed when there is something
 	// newer. It is nil before there is a map.

@@ -2,8 +2,6 @@ package rpc
 
 import (
 	"context"
-	"math/rand/v2"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -25,7 +23,7 @@ type errand struct {
 	harmless  bool // it changes nothing, so an unknown fate is no matter
 
 	hint  string // the node that was said to be the one
-	pause time.Duration
+	pause pause
 }
 
 // run asks until one answer settles it, or waiting is no use any more.
@@ -38,7 +36,7 @@ func (e *errand) run(ctx context.Context) (proto.Message, error) {
 			return resp, nil
 		}
 		last := quotaerr.As(err)
-		if e.settled(last) || !e.wait(patience) {
+		if e.settled(last) || !e.pause.wait(patience, e.hint != "", nil) {
 			return nil, last
 		}
 	}
@@ -71,9 +69,12 @@ func (e *errand) forward(ctx context.Context, to string) (proto.Message, error) 
 	if err != nil {
 		return nil, quotaerr.Wrap(quotaerr.Internal, err, "the request cannot be passed on")
 	}
-	leader := func() string { return e.desk.controlLeader(ctx) }
-	ctx, stop := whileLeading(ctx, leader(), to, leader)
-	defer stop()
+	if !e.operation.partition {
+		leader := e.desk.backend.ControlLeader
+		following, stop := whileLeading(ctx, leader(), to, leader)
+		defer stop()
+		ctx = following
+	}
 	ctx, sent := watchSent(ctx)
 	answer, err := peer.ForwardAdmin(ctx, &quoratev1.ForwardAdminRequest{
 		ClusterId: e.desk.cluster, FromNode: e.desk.node, Method: e.method, Request: request,
@@ -84,7 +85,6 @@ func (e *errand) forward(ctx context.Context, to string) (proto.Message, error) 
 		if failed.Reason == quotaerr.OutcomeUnknown && !sent() {
 			failed = quotaerr.Wrap(quotaerr.NoQuorum, err, "node %s cannot be reached: check that it runs", to)
 		}
-		failed = asForwarded(failed, to)
 		e.desk.metrics.forwards.WithLabelValues(string(failed.Reason)).Inc()
 		return nil, failed
 	}
@@ -94,20 +94,6 @@ func (e *errand) forward(ctx context.Context, to string) (proto.Message, error) 
 		return nil, quotaerr.Wrap(quotaerr.Internal, err, "node %s has answered what cannot be read", to)
 	}
 	return resp, nil
-}
-
-// controlLeader is who leads the control group, as this node knows it; empty while it does not.
-func (d *desk) controlLeader(ctx context.Context) string {
-	replicas, err := d.backend.Replicas(ctx)
-	if err != nil {
-		return ""
-	}
-	for i := range replicas {
-		if replicas[i].Partition == ControlGroup {
-			return replicas[i].Leader
-		}
-	}
-	return ""
 }
 
 // settled reports whether asking again is of no use, or could do it twice.
@@ -122,26 +108,6 @@ func (e *errand) settled(last *quotaerr.Error) bool {
 		return !e.harmless
 	default:
 		return true
-	}
-}
-
-// wait pauses for a growing, jittered time before asking again; false when there is none left.
-func (e *errand) wait(patience context.Context) bool {
-	if patience.Err() != nil {
-		return false
-	}
-	if e.hint != "" && e.pause == 0 {
-		e.pause = minPause // the first hint is followed at once
-		return true
-	}
-	e.pause = min(max(2*e.pause, minPause), maxPause)
-	t := time.NewTimer(e.pause/2 + rand.N(e.pause/2+1))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-patience.Done():
-		return false
 	}
 }
 

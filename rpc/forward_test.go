@@ -404,7 +404,7 @@ func TestPeekIsForwarded(t *testing.T) {
 		}
 		return UsageAnswer{ResetAfterNanos: []int64{1}, Usage: fsm.Usage{Reason: fsm.ReasonAllowed,
 			Class: "default", Revision: 3, Version: "p3", Remaining: -2, Limits: []fsm.LimitState{
-				{Name: "l", Max: 5, WindowNanos: 1e9, Remaining: -2}}}}, nil
+				{Name: "l", Max: 5, Used: 7, WindowNanos: 1e9, Remaining: -2}}}}, nil
 	}
 	n1, n2 := mustNode(t, "n1", follower), mustNode(t, "n2", leader)
 	acquaint(map[string]*testNode{"n1": n1, "n2": n2}, follower)
@@ -414,7 +414,7 @@ func TestPeekIsForwarded(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := r.GetLimits()[0]
-	if r.GetApiClass() != "default" || r.GetRemaining() != 0 || l.GetUsed() != 5 || l.GetRemaining() != 0 ||
+	if r.GetApiClass() != "default" || r.GetRemaining() != 0 || l.GetUsed() != 7 || l.GetRemaining() != 0 ||
 		l.GetResetMs() != 1 || r.GetAsOf() == nil {
 		t.Errorf("got %v", r)
 	}

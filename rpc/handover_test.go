@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/internal/identity"
@@ -93,24 +95,19 @@ func TestDefiniteAnswersAreFinal(t *testing.T) {
 		}
 	}
 	for _, reason := range definite {
-		aboutNode := reason == quotaerr.PermissionDenied || reason == quotaerr.Unauthenticated // far: of this node
 		refusal := &quotaerr.Error{Reason: reason, Message: "do this"}
 		peer := mustPeer(t, func(ctx context.Context, _ int) (*quoratev1.Decision, error) {
 			return nil, errtable.ToStatus(ctx, refusal).Err()
 		})
 		far, _ := mustFollower(t, always("n2"), peer)
 		near := answering(Answer{}, refusal)
-		nodes := map[string]*testNode{"far": far, "near": mustNode(t, "n1", near)}
-		if aboutNode {
-			delete(nodes, "far")
-		}
-		for where, n := range nodes {
+		for where, n := range map[string]*testNode{"far": far, "near": mustNode(t, "n1", near)} {
 			_, err := quoratev1.NewQuotaClient(n.conn).CheckAndConsume(within(t, 5*time.Second), aCheck())
 			if e := errtable.FromStatus(err); e == nil || e.Reason != reason {
 				t.Errorf("%s, %s: %v", reason, where, err)
 			}
 		}
-		if len(peer.asked()) != 1 && !aboutNode || len(near.seen()) != 1 {
+		if len(peer.asked()) != 1 || len(near.seen()) != 1 {
 			t.Errorf("%s: asked %d times far, %d near", reason, len(peer.asked()), len(near.seen()))
 		}
 	}
@@ -220,20 +217,58 @@ func TestDeadlineTellsWhatMayHaveHappened(t *testing.T) {
 	}
 }
 
-// Shows that another node which does not accept this one is no refusal of the caller: the check is tried again, and
-// answered by that node once it does.
+// Shows that another node which does not know this one is no refusal of the caller: a check and an operator's change
+// are tried again, and answered by that node once it does; and that a caller who cannot wait hears of no_quorum.
 func TestStrangersAreNotTheCallersFault(t *testing.T) {
-	for _, reason := range []quotaerr.Reason{quotaerr.PermissionDenied, quotaerr.Unauthenticated} {
-		peer := mustPeer(t, func(ctx context.Context, asked int) (*quoratev1.Decision, error) {
-			if asked < 3 {
-				return nil, errtable.ToStatus(ctx, quotaerr.New(reason, "who are you?")).Err()
-			}
-			return allowedByPeer(), nil
+	here, there := allowing(), allowing()
+	here.leader = ledBy("n2")
+	here.admin.answer = func(context.Context, string, proto.Message, proto.Message) error { return leads("n2") }
+	var asked, known atomic.Int32
+	there.knows = func(string) bool { return asked.Add(1) >= known.Load() }
+	ca := mustCA(t, tlsCluster)
+	n1, n2 := mustSecure(t, ca, "n1", here), mustSecure(t, ca, "n2", there)
+	acquaint(map[string]*testNode{"n1": n1, "n2": n2}, here)
+	quota := quoratev1.NewQuotaClient(mustDial(t, n1.grpcAddr, ca.must(t, identity.Gateway, "edge-1")))
+	admin := quoratev1.NewAdminClient(mustDial(t, n1.grpcAddr, ca.must(t, identity.Admin, "ops")))
+	check := func(ctx context.Context) error {
+		_, err := quota.CheckAndConsume(ctx, aCheck())
+		return err
+	}
+	change := func(ctx context.Context) error {
+		_, err := admin.SwitchClass(ctx, &quoratev1.SwitchClassRequest{})
+		return err
+	}
+	for name, call := range map[string]func(context.Context) error{"check": check, "change": change} {
+		asked.Store(0)
+		known.Store(3)
+		if err := call(within(t, 10*time.Second)); err != nil || asked.Load() != 3 {
+			t.Errorf("%s: %v after %d", name, err, asked.Load())
+		}
+		known.Store(1 << 30)
+		err := call(within(t, 300*time.Millisecond))
+		if e := errtable.FromStatus(err); e == nil || name == "check" && e.Reason != quotaerr.NoQuorum ||
+			name == "change" && e.Reason != quotaerr.NoQuorum && e.Reason != quotaerr.NotLeader {
+			t.Errorf("%s, of a node that stays unknown: %v", name, err)
+		}
+	}
+	if len(there.seen()) != 1 || len(there.admin.asked()) != 1 {
+		t.Errorf("n2 decided %d checks and made %d changes", len(there.seen()), len(there.admin.asked()))
+	}
+}
+
+// Shows that what another node refuses of an operator's call is the answer to it, and not tried again.
+func TestRefusalOfAnOperatorIsFinal(t *testing.T) {
+	for _, reason := range []quotaerr.Reason{quotaerr.PermissionDenied, quotaerr.Unauthenticated, quotaerr.InvalidArgument} {
+		peer := mustPeer(t, func(ctx context.Context, _ int) (*quoratev1.Decision, error) {
+			return nil, errtable.ToStatus(ctx, quotaerr.New(reason, "not you")).Err()
 		})
-		n, _ := mustFollower(t, always("n2"), peer)
-		d, err := quoratev1.NewQuotaClient(n.conn).CheckAndConsume(within(t, 10*time.Second), aCheck())
-		if err != nil || d.GetOutcome() != quoratev1.Outcome_OUTCOME_ALLOWED {
-			t.Errorf("%s: %v, %v", reason, d, err)
+		b := allowing()
+		b.members = []Member{{ID: "n2", GRPC: peer.addr}}
+		b.admin.answer = func(context.Context, string, proto.Message, proto.Message) error { return leads("n2") }
+		admin := quoratev1.NewAdminClient(mustNode(t, "n1", b).conn)
+		_, err := admin.SwitchClass(within(t, 5*time.Second), &quoratev1.SwitchClassRequest{})
+		if e := errtable.FromStatus(err); e == nil || e.Reason != reason || peer.operated.Load() != 1 {
+			t.Errorf("%s: %v after %d", reason, err, peer.operated.Load())
 		}
 	}
 }
@@ -258,5 +293,46 @@ func TestAHangingLeaderIsLeft(t *testing.T) {
 	}
 	if end, _ := ctx.Deadline(); time.Until(end) < 30*time.Second {
 		t.Error("it took most of the deadline")
+	}
+}
+
+// Shows that a node which hangs with an operator's call in hand is left once another one leads the control group, and
+// that reading then goes there, long before the deadline; and that a call which a partition's leader answers does
+// not look who leads the control group.
+func TestOperationsFollowTheirOwnLeader(t *testing.T) {
+	b1, b2, b3 := allowing(), allowing(), allowing()
+	var lead atomic.Pointer[string]
+	set := func(s string) { lead.Store(&s) }
+	set("n2")
+	var looked atomic.Int32
+	b1.control = func() string {
+		looked.Add(1)
+		return *lead.Load()
+	}
+	b1.admin.answer = func(context.Context, string, proto.Message, proto.Message) error { return leads(*lead.Load()) }
+	b2.admin.answer = func(ctx context.Context, _ string, _, _ proto.Message) error {
+		set("n3")
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	n1 := mustNode(t, "n1", b1)
+	acquaint(map[string]*testNode{"n1": n1, "n2": mustNode(t, "n2", b2), "n3": mustNode(t, "n3", b3)}, b1)
+	ctx := within(t, time.Minute)
+	_, err := quoratev1.NewAdminClient(n1.conn).SearchAudit(ctx, &quoratev1.SearchAuditRequest{})
+	if end, _ := ctx.Deadline(); err != nil || time.Until(end) < 30*time.Second {
+		t.Errorf("%v, %v before the deadline", err, time.Until(end))
+	}
+	for full, o := range operations {
+		if o.here {
+			continue
+		}
+		looked.Store(0)
+		if err := callEmpty(t, n1.conn, full); err != nil {
+			t.Errorf("%s: %v", full, err)
+		}
+		ofPartition := slices.Contains([]string{"ForgiveUsage", "TransferLeader"}, lastOf(full))
+		if n := looked.Load(); (n == 0) != ofPartition {
+			t.Errorf("%s looked %d times who leads the control group", full, n)
+		}
 	}
 }

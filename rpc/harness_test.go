@@ -30,7 +30,9 @@ type fakeBackend struct {
 	waiting  string
 	admin    fakeAdmin
 	interior fakeInterior
-	removed  map[string]bool // nodes whose certificates do not count
+	knows    func(id string) bool
+	removed  map[string]bool // without knows: nodes whose certificates do not count
+	control  func() string   // the control group's leader
 	horizon  time.Duration
 	horizons map[string]time.Duration // by class, where not horizon
 
@@ -96,7 +98,19 @@ func (b *fakeBackend) Admin() Admin { return &b.admin }
 
 func (b *fakeBackend) Interior() Interior { return &b.interior }
 
-func (b *fakeBackend) KnowsNode(id string) bool { return !b.removed[id] }
+func (b *fakeBackend) KnowsNode(id string) bool {
+	if b.knows != nil {
+		return b.knows(id)
+	}
+	return !b.removed[id]
+}
+
+func (b *fakeBackend) ControlLeader() string {
+	if b.control == nil {
+		return ""
+	}
+	return b.control()
+}
 
 func (b *fakeBackend) Learn(principal, asked string, e *quotaerr.Error) {
 	b.mu.Lock()

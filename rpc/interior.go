@@ -68,27 +68,16 @@ func (s *peerService) HasBody(
 func (s *peerService) PutBody(
 	stream grpc.ClientStreamingServer[quoratev1.PutBodyRequest, quoratev1.PutBodyResponse],
 ) error {
-	done, err := s.desk.transfers.take(identityOf(stream.Context()).String())
+	err := receive(stream.Context(), s.desk.transfers, stream.Recv, func(
+		ctx context.Context, first *quoratev1.PutBodyRequest, chunks iter.Seq2[[]byte, error],
+	) error {
+		if err := s.admit(ctx, first.GetClusterId(), first.GetFromNode()); err != nil {
+			return err
+		}
+		return s.desk.backend.Interior().PutBody(ctx, first.GetDigest(), first.GetEpoch(), chunks)
+	})
 	if err != nil {
 		return err
-	}
-	defer done()
-	ctx, cancel := context.WithTimeout(stream.Context(), transferTimeout)
-	defer cancel()
-	first, err := firstOf(ctx, stream.Recv)
-	if err != nil {
-		return err
-	}
-	if err := s.admit(ctx, first.GetClusterId(), first.GetFromNode()); err != nil {
-		return err
-	}
-	digest, err := digestOf(first.GetDigest())
-	if err != nil {
-		return err
-	}
-	chunks := pieces(ctx, first, stream.Recv)
-	if err := s.desk.backend.Interior().PutBody(ctx, digest, first.GetEpoch(), chunks); err != nil {
-		return quotaerr.As(err)
 	}
 	return stream.SendAndClose(&quoratev1.PutBodyResponse{})
 }
@@ -100,7 +89,7 @@ func (s *peerService) GetBody(
 	if err := s.admit(stream.Context(), req.GetClusterId(), req.GetFromNode()); err != nil {
 		return err
 	}
-	if _, err := digestOf(req.GetDigest()); err != nil {
+	if err := mayBeDigest(req.GetDigest()); err != nil {
 		return err
 	}
 	done, err := s.desk.transfers.take(identityOf(stream.Context()).String())

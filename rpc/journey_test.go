@@ -28,10 +28,10 @@ func TestWait(t *testing.T) {
 			"nothing known": {nil, time.Hour, maxPause / 2, maxPause, true},
 			"impatient":     {nil, time.Millisecond, time.Millisecond, time.Millisecond, false},
 		} {
-			j := &journey{pause: time.Hour}
+			p := pause(time.Hour)
 			patience, cancel := context.WithTimeout(ctx, c.patience)
 			start := time.Now()
-			again := j.wait(ctx, patience, c.changed)
+			again := p.wait(patience, true, c.changed)
 			cancel()
 			if d := time.Since(start); again != c.again || d < c.min || d > c.max {
 				t.Errorf("%s: %v after %v, want %v after %v to %v", name, again, d, c.again, c.min, c.max)

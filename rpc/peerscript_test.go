@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,6 +22,8 @@ type scriptedPeer struct {
 	server *grpc.Server
 	answer func(ctx context.Context, attempt int) (*quoratev1.Decision, error)
 
+	operated atomic.Int32 // operators' calls
+
 	mu   sync.Mutex // guards the rest
 	seen []*quoratev1.ForwardCheckRequest
 }
@@ -33,6 +36,16 @@ func (p *scriptedPeer) ForwardCheck(
 	n := len(p.seen)
 	p.mu.Unlock()
 	return p.answer(ctx, n)
+}
+
+// ForwardAdmin answers an operator's call with the error of answer, or with an empty response.
+func (p *scriptedPeer) ForwardAdmin(
+	ctx context.Context, _ *quoratev1.ForwardAdminRequest,
+) (*quoratev1.ForwardAdminResponse, error) {
+	if _, err := p.answer(ctx, int(p.operated.Add(1))); err != nil {
+		return nil, err
+	}
+	return &quoratev1.ForwardAdminResponse{}, nil
 }
 
 // asked returns what was passed on to it.

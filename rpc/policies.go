@@ -1,10 +1,8 @@
 package rpc
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"io"
+	"iter"
 
 	"google.golang.org/grpc"
 
@@ -16,49 +14,17 @@ import (
 func (s *adminService) UploadPolicy(
 	stream grpc.ClientStreamingServer[quoratev1.UploadPolicyRequest, quoratev1.UploadPolicyResponse],
 ) error {
-	who := actorOf(identityOf(stream.Context()))
-	done, err := s.desk.uploads.take(who.Name)
-	if err != nil {
-		return err
-	}
-	defer done()
-	ctx, cancel := context.WithTimeout(stream.Context(), transferTimeout)
-	defer cancel()
-	first, err := firstOf(ctx, stream.Recv)
-	if err != nil {
-		return err
-	}
-	digest, err := digestOf(first.GetDigest())
-	if err != nil {
-		return err
-	}
-	next := func() (*quoratev1.UploadPolicyRequest, error) {
-		p, err := stream.Recv()
-		if err == nil && len(p.GetDigest()) > 0 && !bytes.Equal(p.GetDigest(), digest) {
-			return nil, quotaerr.New(quotaerr.InvalidArgument, "digest differs from the first piece's: send one body at once")
-		}
-		return p, err
-	}
-	resp, err := s.desk.backend.Admin().UploadPolicy(ctx, who, digest, pieces(ctx, first, next))
-	if err != nil {
-		return quotaerr.As(err)
-	}
-	return stream.SendAndClose(resp)
-}
-
-// firstOf waits for a stream's first message, without which there is none.
-func firstOf[P any](ctx context.Context, next func() (*P, error)) (first *P, err error) {
-	err = patiently(ctx, streamPatience, "sent", func() (err error) {
-		first, err = next()
+	var resp *quoratev1.UploadPolicyResponse
+	err := receive(stream.Context(), s.desk.uploads, stream.Recv, func(
+		ctx context.Context, first *quoratev1.UploadPolicyRequest, chunks iter.Seq2[[]byte, error],
+	) (err error) {
+		resp, err = s.desk.backend.Admin().UploadPolicy(ctx, actorOf(identityOf(ctx)), first.GetDigest(), chunks)
 		return err
 	})
-	switch {
-	case errors.Is(err, io.EOF):
-		return nil, quotaerr.New(quotaerr.InvalidArgument, "the stream has no message: send the digest and the body")
-	case err != nil:
-		return nil, brokenOff(err)
+	if err != nil {
+		return err
 	}
-	return first, nil
+	return stream.SendAndClose(resp)
 }
 
 // DownloadPolicy sends a revision's policy.

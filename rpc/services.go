@@ -47,13 +47,14 @@ func (s *peerService) admit(ctx context.Context, cluster, from string) error {
 		return quotaerr.New(quotaerr.PermissionDenied,
 			"the certificate is that of node %s, the request says it is from %.63q", id.Name, from)
 	}
-	if id.Name != InsecureName && !s.desk.backend.KnowsNode(id.Name) {
-		return quotaerr.New(quotaerr.PermissionDenied,
-			"node %.63q has a certificate and is none of the cluster's: it was removed, or never added", id.Name)
-	}
 	if cluster != s.desk.cluster {
 		return quotaerr.New(quotaerr.PermissionDenied,
 			"this node belongs to another cluster than the sender: check the sender's addresses")
+	}
+	if id.Name != InsecureName && !s.desk.backend.KnowsNode(id.Name) {
+		// It may be so for a moment only, and says nothing of whoever has asked that node.
+		return quotaerr.New(quotaerr.NoQuorum, "node %s does not accept node %.63s, which it does not know, or which was "+
+			"removed: ask another node", s.desk.node, id.Name)
 	}
 	return nil
 }

@@ -50,8 +50,61 @@ func patiently(ctx context.Context, patience time.Duration, what string, step fu
 	}
 }
 
-// piece is a message that is a part of a body.
-type piece interface{ GetChunk() []byte }
+// piece is a message that is a part of a body, the first of which has its digest.
+type piece interface {
+	GetDigest() []byte
+	GetChunk() []byte
+}
+
+// receive has a body taken in that a caller sends, as one of share: next receives a message of it, take gets the first
+// one and all chunks.
+func receive[P piece](
+	ctx context.Context, share *shares, next func() (P, error),
+	take func(ctx context.Context, first P, chunks iter.Seq2[[]byte, error]) error,
+) error {
+	done, err := share.take(identityOf(ctx).String())
+	if err != nil {
+		return err
+	}
+	defer done()
+	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
+	defer cancel()
+	first, err := firstOf(ctx, next)
+	if err != nil {
+		return err
+	}
+	digest := first.GetDigest()
+	if err := mayBeDigest(digest); err != nil {
+		return err
+	}
+	further := func() (P, error) {
+		p, err := next()
+		if err == nil && len(p.GetDigest()) > 0 && !bytes.Equal(p.GetDigest(), digest) {
+			return p, quotaerr.New(quotaerr.InvalidArgument, "digest differs from the first piece's: send one body at once")
+		}
+		return p, err
+	}
+	if err := take(ctx, first, pieces(ctx, first, further)); err != nil {
+		return quotaerr.As(err)
+	}
+	return nil
+}
+
+// firstOf waits for a stream's first message, without which there is none.
+func firstOf[P any](ctx context.Context, next func() (P, error)) (P, error) {
+	var first, none P
+	err := patiently(ctx, streamPatience, "sent", func() (err error) {
+		first, err = next()
+		return err
+	})
+	switch {
+	case errors.Is(err, io.EOF):
+		return none, quotaerr.New(quotaerr.InvalidArgument, "the stream has no message: send the digest and the body")
+	case err != nil: // and the step may not have ended yet
+		return none, brokenOff(err)
+	}
+	return first, nil
+}
 
 // pieces are the chunks of a body that comes in, first among them; next receives a further message.
 func pieces[P piece](ctx context.Context, first P, next func() (P, error)) iter.Seq2[[]byte, error] {
@@ -107,11 +160,11 @@ func sendPieces(ctx context.Context, chunks iter.Seq2[[]byte, error], send func(
 	return nil
 }
 
-// digestOf refuses what cannot be a body's digest.
-func digestOf(b []byte) ([]byte, error) {
+// mayBeDigest refuses what cannot be a body's digest.
+func mayBeDigest(b []byte) error {
 	if len(b) != sha256.Size {
-		return nil, quotaerr.New(quotaerr.InvalidArgument,
+		return quotaerr.New(quotaerr.InvalidArgument,
 			"digest has %d bytes: the first piece needs the SHA-256 of the whole body", len(b))
 	}
-	return bytes.Clone(b), nil
+	return nil
 }

@@ -316,10 +316,17 @@ func TestInterior(t *testing.T) {
 		t.Error("the body differs")
 	}
 	removed := quoratev1.NewPeerClient(mustDial(t, n2.grpcAddr, ca.must(t, identity.Node, "n9")))
-	for name, err := range map[string]error{"another cluster": put(peer, foreignCluster, "n1"),
-		"another node": put(peer, tlsCluster, "n3"), "a removed node": put(removed, tlsCluster, "n9")} {
-		if e := errtable.FromStatus(err); e == nil || e.Reason != quotaerr.PermissionDenied {
-			t.Errorf("%s: %v", name, err)
+	for name, c := range map[string]struct {
+		err  error
+		want quotaerr.Reason
+	}{
+		"another cluster":                   {put(peer, foreignCluster, "n1"), quotaerr.PermissionDenied},
+		"another node":                      {put(peer, tlsCluster, "n3"), quotaerr.PermissionDenied},
+		"a removed node":                    {put(removed, tlsCluster, "n9"), quotaerr.NoQuorum},
+		"a removed node of another cluster": {put(removed, foreignCluster, "n9"), quotaerr.PermissionDenied},
+	} {
+		if e := errtable.FromStatus(c.err); e == nil || e.Reason != c.want {
+			t.Errorf("%s: %v", name, c.err)
 		}
 	}
 	mustEqual(t, epochs, []uint64{5})

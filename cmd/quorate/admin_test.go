@@ -127,6 +127,12 @@ func (s *adminScript) RemoveNode(
 	return answer[*quoratev1.RemoveNodeResponse](ctx, s, req)
 }
 
+func (s *adminScript) ReplaceNode(
+	ctx context.Context, req *quoratev1.ReplaceNodeRequest,
+) (*quoratev1.ReplaceNodeResponse, error) {
+	return answer[*quoratev1.ReplaceNodeResponse](ctx, s, req)
+}
+
 func (s *adminScript) TransferLeader(
 	ctx context.Context, req *quoratev1.TransferLeaderRequest,
 ) (*quoratev1.TransferLeaderResponse, error) {

@@ -13,7 +13,7 @@ import (
 )
 
 func newClusterInit(o *options) *cobra.Command {
-	partitions, file := uint32(0), ""
+	req, file := &quoratev1.InitClusterRequest{}, ""
 	cmd := &cobra.Command{
 		Use:   "init",
 		Short: "Make the cluster, once",
@@ -34,7 +34,7 @@ is decided until policy apply. A cluster that was made and has no policy yet get
 				}
 			}
 			return o.withSessionOf(cmd, addrs[:1], func(ctx context.Context, s *session) error {
-				v, err := initCluster(ctx, s, partitions, p)
+				v, err := initCluster(ctx, s, req, p)
 				if err != nil {
 					return err
 				}
@@ -42,8 +42,10 @@ is decided until policy apply. A cluster that was made and has no policy yet get
 			})
 		},
 	}
-	cmd.Flags().Uint32Var(&partitions, "partitions", 0, "how many it begins with (default: as many as nodes, at most 32)")
+	cmd.Flags().Uint32Var(&req.Partitions, "partitions", 0,
+		"how many it begins with, at most 128 (default: as many as nodes, at most 32)")
 	cmd.Flags().StringVar(&file, "policy", "", "the policy to begin with (- is standard input)")
+	addComment(cmd, &req.Comment)
 	return cmd
 }
 
@@ -58,8 +60,10 @@ type initView struct {
 
 // initCluster makes the cluster and puts its first policy in force, if there is one. What of it was done before
 // is not done again.
-func initCluster(ctx context.Context, s *session, partitions uint32, p *policy.Policy) (*initView, error) {
-	v, err := makeCluster(ctx, s, partitions)
+func initCluster(
+	ctx context.Context, s *session, req *quoratev1.InitClusterRequest, p *policy.Policy,
+) (*initView, error) {
+	v, err := makeCluster(ctx, s, req)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +79,7 @@ func initCluster(ctx context.Context, s *session, partitions uint32, p *policy.P
 			v.ClusterID, revisionOf(r))
 	}
 	if err == nil {
-		v.Policy, err = publish(ctx, s, p, &quoratev1.ApplyPolicyRequest{})
+		v.Policy, err = publish(ctx, s, p, &quoratev1.ApplyPolicyRequest{Comment: req.GetComment()})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cluster %s is made, but its policy is not in force: %w; repeat it, or use "+
@@ -86,8 +90,8 @@ func initCluster(ctx context.Context, s *session, partitions uint32, p *policy.P
 }
 
 // makeCluster makes the cluster unless it is there. The node goes on where an earlier attempt was cut short.
-func makeCluster(ctx context.Context, s *session, partitions uint32) (*initView, error) {
-	r, err := call(ctx, s, s.InitCluster, &quoratev1.InitClusterRequest{Partitions: partitions})
+func makeCluster(ctx context.Context, s *session, req *quoratev1.InitClusterRequest) (*initView, error) {
+	r, err := call(ctx, s, s.InitCluster, req)
 	switch quotaerr.ReasonOf(err) {
 	case "":
 		return &initView{
@@ -97,7 +101,7 @@ func makeCluster(ctx context.Context, s *session, partitions uint32) (*initView,
 	case quotaerr.OutcomeUnknown:
 		return nil, fmt.Errorf("%w: repeat it, it goes on where it was", err)
 	case quotaerr.InvalidArgument:
-		if v, again := madeCluster(ctx, s, partitions); again != nil || v != nil {
+		if v, again := madeCluster(ctx, s, req.GetPartitions()); again != nil || v != nil {
 			return v, again
 		}
 	}

@@ -154,7 +154,7 @@ func (d *devStart) form(ctx context.Context, partitions uint32) error {
 	}
 	for i, s := range d.sessions {
 		if d.nodes[i].ID == leader || !begun {
-			_, err := makeCluster(ctx, s, partitions)
+			_, err := makeCluster(ctx, s, &quoratev1.InitClusterRequest{Partitions: partitions})
 			return err
 		}
 	}

@@ -16,7 +16,8 @@ func newNode(o *options) *cobra.Command {
 }
 
 func newNodeReplace(o *options) *cobra.Command {
-	return &cobra.Command{
+	req := &quoratev1.ReplaceNodeRequest{}
+	cmd := &cobra.Command{
 		Use:   "replace NODE",
 		Short: "Take out the replicas of a node whose data is lost",
 		Long: `replace takes the replicas of NODE, whose data directory is lost, damaged or an older copy, out of their
@@ -25,8 +26,9 @@ gets replicas that first learn, and vote when they have caught up. Any running n
 again is harmless.`,
 		Args: usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			req.Node = args[0]
 			return o.withSession(cmd, func(ctx context.Context, s *session) error {
-				r, err := call(ctx, s, s.ReplaceNode, &quoratev1.ReplaceNodeRequest{Node: args[0]})
+				r, err := call(ctx, s, s.ReplaceNode, req)
 				if err != nil {
 					return err
 				}
@@ -34,6 +36,8 @@ again is harmless.`,
 			})
 		},
 	}
+	addComment(cmd, &req.Comment)
+	return cmd
 }
 
 // replacementView is what a replacement has done, as it is printed.

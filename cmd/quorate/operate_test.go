@@ -52,6 +52,9 @@ func TestClusterInit(t *testing.T) {
 		t.Error(diff)
 	}
 	s.mustHaveAsked(t, &quoratev1.InitClusterRequest{Partitions: 2})
+	if help := mustRun(t, "cluster", "init", "--help").stdout; !strings.Contains(help, "at most 128") {
+		t.Errorf("it does not say how many partitions there may be: %s", help)
+	}
 
 	first, err := (&options{}).addrs(nil)
 	if err != nil {
@@ -64,13 +67,14 @@ func TestClusterInit(t *testing.T) {
 		t.Fatal(err)
 	}
 	var v initView
-	mustJSON(t, &v, "cluster", "init", "--policy", mustWrite(t, "p.yaml", goodPolicy), "--addr", first[0]+","+second[0])
+	mustJSON(t, &v, "cluster", "init", "--policy", mustWrite(t, "p.yaml", goodPolicy), "--addr", first[0]+","+second[0],
+		"--comment", "the first")
 	if !v.Made || v.ClusterID != "c1" || v.Policy == nil || v.Policy.Revision.Number != 1 || v.Policy.Status == nil {
 		t.Errorf("%+v", v)
 	}
 	d := digestOf(mustPolicy(t, goodPolicy))
-	s.mustHaveAsked(t, &quoratev1.InitClusterRequest{}, &quoratev1.ListPoliciesRequest{Limit: 1},
-		&quoratev1.UploadPolicyRequest{Digest: d}, &quoratev1.ApplyPolicyRequest{Digest: d},
+	s.mustHaveAsked(t, &quoratev1.InitClusterRequest{Comment: "the first"}, &quoratev1.ListPoliciesRequest{Limit: 1},
+		&quoratev1.UploadPolicyRequest{Digest: d}, &quoratev1.ApplyPolicyRequest{Digest: d, Comment: "the first"},
 		&quoratev1.PolicyStatusRequest{Revision: 1})
 	other.mustHaveAsked(t)
 }
@@ -120,6 +124,7 @@ func TestNodeCommands(t *testing.T) {
 		"ListNodesRequest": {aNode("waiting")}, "AddNodeRequest": {&quoratev1.AddNodeResponse{}},
 		"DrainNodeRequest": {&quoratev1.DrainNodeResponse{}}, "RemoveNodeRequest": {&quoratev1.RemoveNodeResponse{}},
 		"TransferLeaderRequest": {&quoratev1.TransferLeaderResponse{}},
+		"ReplaceNodeRequest":    {&quoratev1.ReplaceNodeResponse{Next: "start it"}},
 	}}
 	mustServeAdmin(t, s)
 	const list = `NODE  STATE    ZONE  CONTROL  GRPC  HTTP  RAFT  DOWN FOR  PARTITIONS
@@ -158,9 +163,13 @@ n2    waiting  -     -                          1m2s      -
 		s.mustHaveAsked(t, c.want, c.want)
 	}
 	mustRun(t, "partition", "transfer-leader", "p0")
-	mustRun(t, "partition", "transfer-leader", "control", "n2")
+	mustRun(t, "partition", "transfer-leader", "control", "n2", "--comment", "to the faster disk")
 	s.mustHaveAsked(t, &quoratev1.TransferLeaderRequest{Partition: "p0"},
-		&quoratev1.TransferLeaderRequest{Partition: "control", Node: "n2"})
+		&quoratev1.TransferLeaderRequest{Partition: "control", Node: "n2", Comment: "to the faster disk"})
+	if out := mustRun(t, "node", "replace", "n2", "--comment", "a dead disk").stdout; !strings.HasSuffix(out, "next: start it\n") {
+		t.Error(out)
+	}
+	s.mustHaveAsked(t, &quoratev1.ReplaceNodeRequest{Node: "n2", Comment: "a dead disk"})
 	mustFail(t, exitUsage, []string{"nothing to --wait for"}, "node", "drain", "n2", "--undo", "--wait")
 }
 
@@ -307,11 +316,13 @@ func TestTokenCommands(t *testing.T) {
 		mustFail(t, exitUsage, []string{"--role is "}, "token", "create", "ana", "--role", role)
 	}
 	s.mustHaveAsked(t)
-	r := mustRun(t, "token", "create", "ana", "--role", "viewer", "--valid", "7d")
+	r := mustRun(t, "token", "create", "ana", "--role", "viewer", "--valid", "7d", "--comment", "she looks on")
 	if !strings.HasSuffix(r.stdout, "\nsecret, shown only now: qt_t1_secret\n") || !strings.HasPrefix(r.stdout, "token t1 of ana, viewer, until ") {
 		t.Errorf("%+v", r)
 	}
-	s.mustHaveAsked(t, &quoratev1.CreateTokenRequest{Name: "ana", Role: "viewer", Valid: durationpb.New(7 * 24 * time.Hour)})
+	s.mustHaveAsked(t, &quoratev1.CreateTokenRequest{
+		Name: "ana", Role: "viewer", Valid: durationpb.New(7 * 24 * time.Hour), Comment: "she looks on",
+	})
 	var v newTokenView
 	mustJSON(t, &v, "token", "create", "ana", "--role", "admin")
 	if v.Secret != "qt_t1_secret" || v.Token.ID != "t1" {
@@ -328,6 +339,6 @@ func TestTokenCommands(t *testing.T) {
 	}
 	s.mustHaveAsked(t, &quoratev1.CreateTokenRequest{Name: "ana", Role: "admin", Valid: durationpb.New(30 * 24 * time.Hour)},
 		&quoratev1.ListTokensRequest{}, &quoratev1.ListTokensRequest{})
-	mustRun(t, "token", "revoke", "t1")
-	s.mustHaveAsked(t, &quoratev1.RevokeTokenRequest{Id: "t1"})
+	mustRun(t, "token", "revoke", "t1", "--comment", "it leaked")
+	s.mustHaveAsked(t, &quoratev1.RevokeTokenRequest{Id: "t1", Comment: "it leaked"})
 }

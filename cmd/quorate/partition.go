@@ -46,14 +46,15 @@ func newPartitionList(o *options) *cobra.Command {
 }
 
 func newTransferLeader(o *options) *cobra.Command {
-	return &cobra.Command{
+	req := &quoratev1.TransferLeaderRequest{}
+	cmd := &cobra.Command{
 		Use:   "transfer-leader PARTITION [NODE]",
 		Short: "Hand the leadership of a partition to another replica",
 		Long: `transfer-leader hands the leadership of PARTITION to its replica on NODE, or to whichever other is ready. The
 control group is called control.`,
 		Args: usageArgs(cobra.RangeArgs(1, 2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			req := &quoratev1.TransferLeaderRequest{Partition: args[0]}
+			req.Partition = args[0]
 			if len(args) > 1 {
 				req.Node = args[1]
 			}
@@ -66,4 +67,6 @@ control group is called control.`,
 			})
 		},
 	}
+	addComment(cmd, &req.Comment)
+	return cmd
 }

@@ -26,7 +26,7 @@ certificate. Commands send it with --token-file FILE or $` + tokenEnv + `, over 
 }
 
 func newTokenCreate(o *options) *cobra.Command {
-	role, valid := "", durationFlag(defaultTokenValid)
+	req, valid := &quoratev1.CreateTokenRequest{}, durationFlag(defaultTokenValid)
 	cmd := &cobra.Command{
 		Use:   "create NAME --role admin|viewer",
 		Short: "Make a token; its secret is printed once",
@@ -35,12 +35,10 @@ it into a file that only its owner reads.`,
 		Example: "  (umask 077; quorate token create ana --role viewer -o json | jq -r .secret > token)",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if role != identity.Admin.String() && role != identity.Viewer.String() {
-				return usagef(cmd, "--role is %q: use admin, who may use all commands but check, or viewer, who looks on", role)
+			if req.Role != identity.Admin.String() && req.Role != identity.Viewer.String() {
+				return usagef(cmd, "--role is %q: use admin, who may use all commands but check, or viewer, who looks on", req.Role)
 			}
-			req := &quoratev1.CreateTokenRequest{
-				Name: args[0], Role: role, Valid: durationpb.New(time.Duration(valid)),
-			}
+			req.Name, req.Valid = args[0], durationpb.New(time.Duration(valid))
 			return o.withSession(cmd, func(ctx context.Context, s *session) error {
 				r, err := call(ctx, s, s.CreateToken, req)
 				if quotaerr.ReasonOf(err) == quotaerr.OutcomeUnknown {
@@ -54,8 +52,9 @@ it into a file that only its owner reads.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&role, "role", "", "admin or viewer")
+	cmd.Flags().StringVar(&req.Role, "role", "", "admin or viewer")
 	cmd.Flags().Var(&valid, "valid", "for how long; at most a year")
+	addComment(cmd, &req.Comment)
 	return cmd
 }
 
@@ -135,17 +134,21 @@ func newTokenList(o *options) *cobra.Command {
 }
 
 func newTokenRevoke(o *options) *cobra.Command {
-	return &cobra.Command{
+	req := &quoratev1.RevokeTokenRequest{}
+	cmd := &cobra.Command{
 		Use:   "revoke TOKEN",
 		Short: "End a token, by its id as token list shows it",
 		Args:  usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			req.Id = args[0]
 			return o.withSession(cmd, func(ctx context.Context, s *session) error {
-				if _, err := call(ctx, s, s.RevokeToken, &quoratev1.RevokeTokenRequest{Id: args[0]}); err != nil {
+				if _, err := call(ctx, s, s.RevokeToken, req); err != nil {
 					return err
 				}
 				return o.printChanged(cmd, changedView{Token: args[0], Done: "revoked"}, "")
 			})
 		},
 	}
+	addComment(cmd, &req.Comment)
+	return cmd
 }

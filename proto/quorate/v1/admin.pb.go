@@ -579,7 +579,9 @@ func (x *ReplicaState) GetInstance() string {
 type ReplaceNodeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The node's id.
-	Node          string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Why, for the audit trail.
+	Comment       string `protobuf:"bytes,2,opt,name=comment,proto3" json:"comment,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -617,6 +619,13 @@ func (*ReplaceNodeRequest) Descriptor() ([]byte, []int) {
 func (x *ReplaceNodeRequest) GetNode() string {
 	if x != nil {
 		return x.Node
+	}
+	return ""
+}
+
+func (x *ReplaceNodeRequest) GetComment() string {
+	if x != nil {
+		return x.Comment
 	}
 	return ""
 }
@@ -734,8 +743,10 @@ func (x *RemovedReplica) GetInstance() string {
 // InitClusterRequest makes the cluster.
 type InitClusterRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How many partitions it begins with; 0: as many as there are nodes, at most 32.
-	Partitions    uint32 `protobuf:"varint,1,opt,name=partitions,proto3" json:"partitions,omitempty"`
+	// How many partitions it begins with, at most 128; 0: as many as there are nodes, at most 32.
+	Partitions uint32 `protobuf:"varint,1,opt,name=partitions,proto3" json:"partitions,omitempty"`
+	// Why, for the audit trail.
+	Comment       string `protobuf:"bytes,2,opt,name=comment,proto3" json:"comment,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -775,6 +786,13 @@ func (x *InitClusterRequest) GetPartitions() uint32 {
 		return x.Partitions
 	}
 	return 0
+}
+
+func (x *InitClusterRequest) GetComment() string {
+	if x != nil {
+		return x.Comment
+	}
+	return ""
 }
 
 // InitClusterResponse tells what was made.
@@ -1342,7 +1360,9 @@ type TransferLeaderRequest struct {
 	// The partition's id, or "control".
 	Partition string `protobuf:"bytes,1,opt,name=partition,proto3" json:"partition,omitempty"`
 	// The node that is to lead; empty for any other.
-	Node          string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	Node string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	// Why, for the audit trail.
+	Comment       string `protobuf:"bytes,3,opt,name=comment,proto3" json:"comment,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1387,6 +1407,13 @@ func (x *TransferLeaderRequest) GetPartition() string {
 func (x *TransferLeaderRequest) GetNode() string {
 	if x != nil {
 		return x.Node
+	}
+	return ""
+}
+
+func (x *TransferLeaderRequest) GetComment() string {
+	if x != nil {
+		return x.Comment
 	}
 	return ""
 }
@@ -2998,7 +3025,9 @@ type CreateTokenRequest struct {
 	// admin or viewer.
 	Role string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
 	// For how long; at most a year.
-	Valid         *durationpb.Duration `protobuf:"bytes,3,opt,name=valid,proto3" json:"valid,omitempty"`
+	Valid *durationpb.Duration `protobuf:"bytes,3,opt,name=valid,proto3" json:"valid,omitempty"`
+	// Why, for the audit trail.
+	Comment       string `protobuf:"bytes,4,opt,name=comment,proto3" json:"comment,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3052,6 +3081,13 @@ func (x *CreateTokenRequest) GetValid() *durationpb.Duration {
 		return x.Valid
 	}
 	return nil
+}
+
+func (x *CreateTokenRequest) GetComment() string {
+	if x != nil {
+		return x.Comment
+	}
+	return ""
 }
 
 // CreateTokenResponse has the secret, which is shown once.
@@ -3287,7 +3323,9 @@ func (x *ListTokensResponse) GetTokens() []*Token {
 type RevokeTokenRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its id.
-	Id            string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Why, for the audit trail.
+	Comment       string `protobuf:"bytes,2,opt,name=comment,proto3" json:"comment,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3325,6 +3363,13 @@ func (*RevokeTokenRequest) Descriptor() ([]byte, []int) {
 func (x *RevokeTokenRequest) GetId() string {
 	if x != nil {
 		return x.Id
+	}
+	return ""
+}
+
+func (x *RevokeTokenRequest) GetComment() string {
+	if x != nil {
+		return x.Comment
 	}
 	return ""
 }
@@ -3414,19 +3459,21 @@ const file_quorate_v1_admin_proto_rawDesc = "" +
 	"\rfeature_level\x18\b \x01(\rR\ffeatureLevel\x12\x19\n" +
 	"\bdisk_low\x18\t \x01(\bR\adiskLow\x12\x1a\n" +
 	"\binstance\x18\n" +
-	" \x01(\tR\binstance\"(\n" +
+	" \x01(\tR\binstance\"B\n" +
 	"\x12ReplaceNodeRequest\x12\x12\n" +
-	"\x04node\x18\x01 \x01(\tR\x04node\"_\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
+	"\acomment\x18\x02 \x01(\tR\acomment\"_\n" +
 	"\x13ReplaceNodeResponse\x124\n" +
 	"\aremoved\x18\x01 \x03(\v2\x1a.quorate.v1.RemovedReplicaR\aremoved\x12\x12\n" +
 	"\x04next\x18\x02 \x01(\tR\x04next\"J\n" +
 	"\x0eRemovedReplica\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\tR\tpartition\x12\x1a\n" +
-	"\binstance\x18\x02 \x01(\tR\binstance\"4\n" +
+	"\binstance\x18\x02 \x01(\tR\binstance\"N\n" +
 	"\x12InitClusterRequest\x12\x1e\n" +
 	"\n" +
 	"partitions\x18\x01 \x01(\rR\n" +
-	"partitions\"j\n" +
+	"partitions\x12\x18\n" +
+	"\acomment\x18\x02 \x01(\tR\acomment\"j\n" +
 	"\x13InitClusterResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x14\n" +
@@ -3463,10 +3510,11 @@ const file_quorate_v1_admin_proto_rawDesc = "" +
 	"\x11RemoveNodeRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\acomment\x18\x02 \x01(\tR\acomment\"\x14\n" +
-	"\x12RemoveNodeResponse\"I\n" +
+	"\x12RemoveNodeResponse\"c\n" +
 	"\x15TransferLeaderRequest\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\tR\tpartition\x12\x12\n" +
-	"\x04node\x18\x02 \x01(\tR\x04node\"\x18\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\x12\x18\n" +
+	"\acomment\x18\x03 \x01(\tR\acomment\"\x18\n" +
 	"\x16TransferLeaderResponse\"C\n" +
 	"\x13UploadPolicyRequest\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\fR\x06digest\x12\x14\n" +
@@ -3574,11 +3622,12 @@ const file_quorate_v1_admin_proto_rawDesc = "" +
 	"difference\x18\a \x01(\tR\n" +
 	"difference\x12\x16\n" +
 	"\x06result\x18\b \x01(\tR\x06result\x12\x18\n" +
-	"\amessage\x18\t \x01(\tR\amessage\"m\n" +
+	"\amessage\x18\t \x01(\tR\amessage\"\x87\x01\n" +
 	"\x12CreateTokenRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12/\n" +
-	"\x05valid\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05valid\"V\n" +
+	"\x05valid\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05valid\x12\x18\n" +
+	"\acomment\x18\x04 \x01(\tR\acomment\"V\n" +
 	"\x13CreateTokenResponse\x12'\n" +
 	"\x05token\x18\x01 \x01(\v2\x11.quorate.v1.TokenR\x05token\x12\x16\n" +
 	"\x06secret\x18\x02 \x01(\tR\x06secret\"\xc5\x01\n" +
@@ -3591,9 +3640,10 @@ const file_quorate_v1_admin_proto_rawDesc = "" +
 	"\arevoked\x18\x06 \x01(\bR\arevoked\"\x13\n" +
 	"\x11ListTokensRequest\"?\n" +
 	"\x12ListTokensResponse\x12)\n" +
-	"\x06tokens\x18\x01 \x03(\v2\x11.quorate.v1.TokenR\x06tokens\"$\n" +
+	"\x06tokens\x18\x01 \x03(\v2\x11.quorate.v1.TokenR\x06tokens\">\n" +
 	"\x12RevokeTokenRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"\x15\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
+	"\acomment\x18\x02 \x01(\tR\acomment\"\x15\n" +
 	"\x13RevokeTokenResponse*\x8e\x01\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n" +

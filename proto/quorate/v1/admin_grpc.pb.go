@@ -68,7 +68,8 @@ type AdminClient interface {
 	TransferLeader(ctx context.Context, in *TransferLeaderRequest, opts ...grpc.CallOption) (*TransferLeaderResponse, error)
 	// UploadPolicy brings the body of a policy to the cluster; it puts nothing in force.
 	UploadPolicy(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[UploadPolicyRequest, UploadPolicyResponse], error)
-	// DownloadPolicy reads the policy of a revision.
+	// DownloadPolicy reads the policy of a revision, as the asked node has it: while that cannot catch up with the
+	// control group, the one in force may be newer.
 	DownloadPolicy(ctx context.Context, in *DownloadPolicyRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[DownloadPolicyResponse], error)
 	// ApplyPolicy puts an uploaded policy in force.
 	ApplyPolicy(ctx context.Context, in *ApplyPolicyRequest, opts ...grpc.CallOption) (*ApplyPolicyResponse, error)
@@ -350,7 +351,8 @@ type AdminServer interface {
 	TransferLeader(context.Context, *TransferLeaderRequest) (*TransferLeaderResponse, error)
 	// UploadPolicy brings the body of a policy to the cluster; it puts nothing in force.
 	UploadPolicy(grpc.ClientStreamingServer[UploadPolicyRequest, UploadPolicyResponse]) error
-	// DownloadPolicy reads the policy of a revision.
+	// DownloadPolicy reads the policy of a revision, as the asked node has it: while that cannot catch up with the
+	// control group, the one in force may be newer.
 	DownloadPolicy(*DownloadPolicyRequest, grpc.ServerStreamingServer[DownloadPolicyResponse]) error
 	// ApplyPolicy puts an uploaded policy in force.
 	ApplyPolicy(context.Context, *ApplyPolicyRequest) (*ApplyPolicyResponse, error)

@@ -1,0 +1,176 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/quorate/quorate/fsm"
+	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
+	"github.com/quorate/quorate/quotaerr"
+	"github.com/quorate/quorate/rpc/errtable"
+)
+
+// target is where one attempt goes.
+type target struct {
+	local  bool
+	node   string // where it is not local
+	client quoratev1.PeerClient
+	epoch  fsm.Epoch
+}
+
+// journey is one check or peek on its way to an answer: attempts until one settles it.
+type journey struct {
+	desk      *desk
+	principal string
+	fillEpoch bool // the caller left the routing to this node
+	harmless  bool // nothing can be consumed, so an unknown fate is no matter
+	started   time.Time
+	// retryWithin is how long after the first attempt with an unknown fate may another one start.
+	retryWithin time.Duration
+
+	unknown *quotaerr.Error // of the first attempt whose fate is unknown
+	hint    string          // the node that an attempt said leads
+	pause   pause
+}
+
+// run makes attempts until one is settled, or waiting is no use any more.
+func (j *journey) run(ctx context.Context, attempt func(context.Context, target) error) error {
+	if err := j.desk.enter(); err != nil {
+		return err
+	}
+	defer j.desk.leave()
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, DefaultTimeout)
+		defer cancel()
+	}
+	patience, stop := patienceOf(ctx)
+	defer stop()
+	for {
+		// Asked before the attempt, so that a change during it is not missed.
+		lead := j.desk.backend.Leader(j.principal)
+		last := j.once(ctx, lead, attempt)
+		if last == nil {
+			return nil
+		}
+		if j.settled(last) || !j.pause.wait(patience, j.hint != "", lead.Changed) {
+			return j.final(last)
+		}
+	}
+}
+
+// once makes one attempt and returns nil when it got an answer.
+func (j *journey) once(
+	ctx context.Context, lead Leadership, attempt func(context.Context, target) error,
+) *quotaerr.Error {
+	if ctx.Err() != nil {
+		return quotaerr.New(quotaerr.NoQuorum, "the deadline passed before a leader was found")
+	}
+	if j.unknown != nil {
+		if time.Since(j.started) >= j.retryWithin {
+			return j.unknown // it became too late while waiting
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, j.started.Add(j.retryWithin))
+		defer cancel()
+	}
+	to, err := j.aim(lead)
+	if err != nil {
+		return quotaerr.As(err)
+	}
+	if to.local {
+		err = attempt(ctx, to)
+	} else {
+		leader := func() string { return j.desk.backend.Leader(j.principal).Node }
+		following, stop := whileLeading(ctx, lead.Node, to.node, leader)
+		err = j.forward(following, to, attempt)
+		stop()
+	}
+	e := quotaerr.As(err)
+	if e != nil && e.Reason == quotaerr.OutcomeUnknown && j.unknown == nil && !j.harmless {
+		j.unknown = e
+	}
+	return e
+}
+
+// aim chooses where the next attempt goes: to the node that the last one named, else to the leader.
+func (j *journey) aim(lead Leadership) (target, error) {
+	to := target{epoch: lead.Epoch}
+	node := lead.Node
+	local := lead.Local
+	if j.hint != "" {
+		node, local = j.hint, j.hint == j.desk.node
+		j.hint = ""
+	}
+	if node == "" && !local {
+		if waits := j.desk.backend.Waiting(); waits != "" {
+			return to, quotaerr.New(quotaerr.NoQuorum, "this node has no part in the cluster yet: %s", waits)
+		}
+	}
+	if j.fillEpoch && lead.Epoch == 0 {
+		return to, quotaerr.New(quotaerr.NoQuorum, "no partition is known to own this principal's slot")
+	}
+	if local {
+		to.local = true
+		return to, nil
+	}
+	if node == "" {
+		return to, quotaerr.New(quotaerr.NoQuorum,
+			"the principal's partition has no leader at present: retry with the same decision id")
+	}
+	to.node = node
+	var err error
+	to.client, err = j.desk.peer(node)
+	return to, err
+}
+
+// forward makes an attempt at another node and tells what its failure means.
+func (j *journey) forward(
+	ctx context.Context, to target, attempt func(context.Context, target) error,
+) error {
+	ctx, sent := watchSent(ctx)
+	err := attempt(ctx, to)
+	if err == nil {
+		j.desk.metrics.forwards.WithLabelValues("answered").Inc()
+		return nil
+	}
+	e := errtable.FromStatus(err)
+	if e.Reason == quotaerr.OutcomeUnknown && !sent() {
+		e = quotaerr.Wrap(quotaerr.NoQuorum, err, "the partition's leader cannot be reached")
+	}
+	j.desk.metrics.forwards.WithLabelValues(string(e.Reason)).Inc()
+	switch e.Reason {
+	case quotaerr.NotLeader:
+		j.hint = e.Leader
+		j.desk.backend.Learn(j.principal, to.node, e)
+	case quotaerr.WrongEpoch:
+		j.desk.backend.Learn(j.principal, to.node, e)
+	default:
+	}
+	return e
+}
+
+// settled reports whether another attempt is of no use.
+func (j *journey) settled(e *quotaerr.Error) bool {
+	switch e.Reason {
+	case quotaerr.NotLeader, quotaerr.NoQuorum, quotaerr.OutcomeUnknown:
+	case quotaerr.WrongEpoch, quotaerr.Frozen:
+		if !j.fillEpoch {
+			return true
+		}
+	default:
+		return true
+	}
+	return j.unknown != nil && time.Since(j.started) >= j.retryWithin
+}
+
+// final is what the caller is told after the last attempt: once an attempt's fate is unknown, a later
+// refusal does not say that nothing was consumed.
+func (j *journey) final(last *quotaerr.Error) error {
+	if j.unknown == nil || last.Reason == quotaerr.DecisionIDConflict {
+		return last
+	}
+	return quotaerr.Wrap(quotaerr.OutcomeUnknown, errors.Join(j.unknown, last),
+		"an attempt may have been counted: retry with the same decision id")
+}
