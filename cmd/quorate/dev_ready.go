@@ -141,16 +141,17 @@ func (d *devStart) make(ctx context.Context, f *devFlags, stderr io.Writer) erro
 func (d *devStart) form(ctx context.Context, partitions uint32) error {
 	begun, leader := false, ""
 	for _, s := range d.sessions {
-		if d.owned(ctx, s) {
-			return nil
-		}
 		r, err := d.status(ctx, s)
 		if err != nil {
 			return err
 		}
-		if r.GetControl() != nil {
-			begun, leader = true, r.GetControl().GetLeader()
+		if r.GetControl() == nil {
+			continue // it has no map to tell either
 		}
+		if d.owned(ctx, s) {
+			return nil
+		}
+		begun, leader = true, r.GetControl().GetLeader()
 	}
 	for i, s := range d.sessions {
 		if d.nodes[i].ID == leader || !begun {

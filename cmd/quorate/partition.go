@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
+	"github.com/quorate/quorate/quotaerr"
 )
 
 func newPartition(o *options) *cobra.Command {
@@ -31,6 +32,10 @@ func newPartitionList(o *options) *cobra.Command {
 					return err
 				}
 				v := viewOf(r)
+				if v.Control == nil {
+					return quotaerr.New(quotaerr.NoQuorum, "the node that was asked has no part in a cluster yet, or is "+
+						"starting: `quorate cluster status` shows what it waits for; ask another node, or again")
+				}
 				return o.output.print(cmd.OutOrStdout(), partitionsView{v.Control, v.Partitions}, func(t table.Writer) {
 					t.AppendHeader(table.Row{"partition", "leader", "term", "voters", "learners", "slots", "policy", "applied"})
 					for _, p := range v.groups() {

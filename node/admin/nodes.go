@@ -102,12 +102,8 @@ func (a *Admin) DrainNode(
 		to = state.NodeActive
 	}
 	err := a.setNodeState(ctx, who, req.GetNode(), to, req.GetComment(), func(s *state.State, n *state.Node) error {
-		others := slices.ContainsFunc(s.Nodes, func(o *state.Node) bool {
-			return o.ID != n.ID && o.State == state.NodeActive
-		})
-		if to == state.NodeDraining && !others {
-			return quotaerr.New(quotaerr.InvalidArgument,
-				"node %s is the only active one, its replicas have nowhere to go: add another first", n.ID)
+		if to == state.NodeDraining {
+			return mayDrain(s, n)
 		}
 		return nil
 	})
@@ -115,6 +111,24 @@ func (a *Admin) DrainNode(
 		return nil, err
 	}
 	return &quoratev1.DrainNodeResponse{}, nil
+}
+
+// mayDrain refuses to drain a node whose replicas no other active node can take.
+func mayDrain(s *state.State, n *state.Node) error {
+	active := 0
+	for _, other := range s.Nodes {
+		if other.ID != n.ID && other.State == state.NodeActive {
+			active++
+		}
+	}
+	for _, p := range s.Partitions {
+		if slices.Contains(p.Replicas, n.ID) && len(p.Replicas) > active {
+			return quotaerr.New(quotaerr.InvalidArgument,
+				"partition %s has %d replicas, and without node %s %d active nodes are left to hold them: add another node first",
+				p.ID, len(p.Replicas), n.ID, active)
+		}
+	}
+	return nil
 }
 
 // RemoveNode removes a node that has no replica any more.
