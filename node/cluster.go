@@ -1,10 +1,13 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/types/known/anypb"
@@ -152,16 +155,30 @@ func (n *Node) askLeader(ctx context.Context, id string) (*groupAnswer, error) {
 	return nil, fmt.Errorf("node %s leads it no more", leader)
 }
 
-// Waiting are the nodes that wait to be added.
-func (c *cluster) Waiting() (out []admin.Waiting) {
+// Waiting are the nodes that wait to be added, as far as they answer.
+func (c *cluster) Waiting() []admin.Waiting {
 	n := (*Node)(c)
+	var mu sync.Mutex // guards out
+	var out []admin.Waiting
+	var wg sync.WaitGroup
 	for _, who := range n.announced.recent() {
-		if s := n.judgeStanding(who); s != nil && s.Waits {
-			out = append(out, admin.Waiting{
-				ID: who.ID, Instance: who.Instance, GRPC: who.GRPC, HTTP: who.HTTP, Raft: who.Raft, Zone: who.Zone,
-			})
+		if s := n.judgeStanding(who); s == nil || !s.Waits {
+			continue
 		}
+		wg.Go(func() {
+			if n.isThere(n.life, who) {
+				mu.Lock()
+				defer mu.Unlock()
+				out = append(out, admin.Waiting{
+					ID: who.ID, Instance: who.Instance, GRPC: who.GRPC, HTTP: who.HTTP, Raft: who.Raft, Zone: who.Zone,
+				})
+			}
+		})
 	}
+	wg.Wait()
+	slices.SortFunc(out, func(a, b admin.Waiting) int {
+		return cmp.Or(strings.Compare(a.ID, b.ID), strings.Compare(a.Instance, b.Instance))
+	})
 	return out
 }
 

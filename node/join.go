@@ -337,6 +337,7 @@ func (n *Node) judgeStanding(who nodeAnswer) *standingAnswer {
 	case !ok:
 		out.Waits = true
 	case slices.Contains(known.Former, who.Instance):
+		out.Gone = true
 		out.Refused = fmt.Sprintf("node %s was given another data directory, or was removed: this one must not come back; "+
 			"start it with an empty data directory", who.ID)
 	case known.State == state.NodeRemoved:
@@ -366,6 +367,9 @@ func (n *Node) takeIn(ctx context.Context) {
 			known.Raft == who.Raft && known.Zone == who.Zone {
 			continue
 		}
+		if !n.isThere(ctx, who) {
+			continue
+		}
 		_, err := c.Propose(ctx, &state.Command{
 			Kind: state.KindPutNode, Actor: "node/" + who.ID, Node: who.put(),
 		})
@@ -373,6 +377,13 @@ func (n *Node) takeIn(ctx context.Context) {
 			n.logger.Warn("what a node announced was not taken in", "announced", who.ID, "error", err)
 		}
 	}
+}
+
+// isThere reports that a node that has announced itself still runs, with the same data directory: what it said was
+// some seconds ago, and a directory that was refused meanwhile may be gone.
+func (n *Node) isThere(ctx context.Context, who nodeAnswer) bool {
+	a, err := n.ask(ctx, who.ID, who.Raft, question{Kind: askWho})
+	return err == nil && a.Self.Instance == who.Instance
 }
 
 // put is the command that makes the node known.

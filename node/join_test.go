@@ -75,10 +75,13 @@ func TestStandings(t *testing.T) {
 			t.Errorf("%s speaks: %v", tt.id, got)
 		}
 	}
-	n.announced.note(nodeAnswer{ID: "twin", Instance: "a"})
-	n.announced.note(nodeAnswer{ID: "twin", Instance: "b"})
-	if got := (*cluster)(n.Node).Waiting(); len(got) != 2 {
-		t.Errorf("two nodes of one id wait as %+v", got)
+	n.announced.note(nodeAnswer{ID: "twin", Instance: "a", Raft: "127.0.0.1:1"})
+	n.announced.note(nodeAnswer{ID: "twin", Instance: "b", Raft: "127.0.0.1:1"})
+	if got := n.announced.recent(); len(got) != 2 {
+		t.Errorf("two nodes of one id are remembered as %+v", got)
+	}
+	if got := (*cluster)(n.Node).Waiting(); len(got) != 0 {
+		t.Errorf("nodes that do not answer wait as %+v", got)
 	}
 	mustEnd(t, n)
 }

@@ -111,7 +111,8 @@ func (s *starting) note(id string) {
 	s.asked[id] = time.Now()
 }
 
-// askAll asks several nodes at once; addrs are where they were last known to be. Who does not answer is left out.
+// askAll announces this node to several at once, and asks how they stand; addrs are where they were last known to be.
+// Who does not answer is left out.
 func (n *Node) askAll(ctx context.Context, addrs map[string]string) (answers []*answer) {
 	var mu sync.Mutex // guards answers
 	var wg sync.WaitGroup
@@ -123,7 +124,7 @@ func (n *Node) askAll(ctx context.Context, addrs map[string]string) (answers []*
 			continue
 		}
 		wg.Go(func() {
-			if a, err := n.ask(ctx, id, addr, question{Kind: askWho}); err == nil {
+			if a, err := n.ask(ctx, id, addr, question{Kind: askAnnounce}); err == nil {
 				mu.Lock()
 				defer mu.Unlock()
 				answers = append(answers, a)
@@ -137,6 +138,9 @@ func (n *Node) askAll(ctx context.Context, addrs map[string]string) (answers []*
 // compare holds the end of the log against what another node knows of it.
 func (r *replica) compare(last group.Position, a *answer) error {
 	n, g := r.node, a.Groups[r.id]
+	if s := a.Standing; s != nil && last.Index > 0 && (s.Gone || s.Leads && s.Refused != "") {
+		return fmt.Errorf("%w, says node %s: %s", errLost, a.Self.ID, s.Refused)
+	}
 	if g == nil {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -49,6 +50,31 @@ func TestOlderCopy(t *testing.T) {
 		err := r.compare(tt.last, &answer{Self: nodeAnswer{ID: "n0"}, Groups: map[string]*groupAnswer{tt.id: g}})
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%s: %v, want %q", name, err, tt.want)
+		}
+	}
+}
+
+// Shows that a directory which the cluster has given up is refused on the word of whoever says so, and one that does not
+// count on that of the leader only; a blank one is for the way in to judge.
+func TestGivenUpDirectory(t *testing.T) {
+	n, _ := mustClaimed(t)
+	whole := group.Position{Term: 2, Index: 9}
+	for name, tt := range map[string]struct {
+		last    group.Position
+		says    *standingAnswer
+		refused bool
+	}{
+		"given up":         {whole, &standingAnswer{Gone: true, Refused: "gone"}, true},
+		"by the leader":    {whole, &standingAnswer{Leads: true, Refused: "another one counts"}, true},
+		"by hearsay":       {whole, &standingAnswer{Refused: "another one counts"}, false},
+		"it counts":        {whole, &standingAnswer{Leads: true, Admitted: true}, false},
+		"blank":            {group.Position{}, &standingAnswer{Leads: true, Refused: "another one counts"}, false},
+		"nothing is known": {whole, nil, false},
+	} {
+		r := &replica{id: controlID, node: n}
+		err := r.compare(tt.last, &answer{Self: nodeAnswer{ID: "n0"}, Standing: tt.says})
+		if (err != nil) != tt.refused || err != nil && !errors.Is(err, errLost) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

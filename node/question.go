@@ -97,10 +97,11 @@ type standingAnswer struct {
 	Leader     string `json:"leader,omitempty"`
 	LeaderRaft string `json:"leader_raft,omitempty"`
 	// Admitted says that the announced data directory is one of the cluster's, Waits that an operator has to add
-	// it, Refused why it cannot be.
+	// it, Refused why it cannot be, and Gone that this is so for ever, whoever says it.
 	Admitted bool   `json:"admitted"`
 	Waits    bool   `json:"waits"`
 	Refused  string `json:"refused,omitempty"`
+	Gone     bool   `json:"gone,omitempty"`
 }
 
 // groupAnswer is what a node has of a group.
