@@ -88,14 +88,19 @@ func (p *policies) find(
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if found := p.known(e); found != nil {
-		return p.keep(e, found, ref.Bytes), nil
+	return p.usedOr(e, ref.Bytes, func() (*policy.Policy, error) { return look(ctx) })
+}
+
+// usedOr is the policy of an entry: the one that somebody uses, or else what look finds. It is kept.
+func (p *policies) usedOr(e *entry, size int64, look func() (*policy.Policy, error)) (*policy.Policy, error) {
+	found := p.known(e)
+	if found == nil {
+		var err error
+		if found, err = look(); err != nil {
+			return nil, err
+		}
 	}
-	found, err := look(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return p.keep(e, found, ref.Bytes), nil
+	return p.keep(e, found, size), nil
 }
 
 // known is the policy of an entry, if somebody uses it.
@@ -281,20 +286,14 @@ func (p *policies) try(
 // Policy is the policy that a revision puts in force, if its body is on this node; else bodies.ErrNotFound.
 func (c *Control) Policy(ctx context.Context, r *state.Revision) (*policy.Policy, error) {
 	ref := r.Ref()
-	e := c.policies.join(keyOf(&ref)) // but it waits for nobody who fetches the body
+	e := c.policies.join(keyOf(&ref)) // without a turn: it waits for nobody who fetches the body
 	defer c.policies.leave(e)
-	found := c.policies.known(e)
-	if found == nil {
-		var err error
-		if found, err = c.policies.local(ctx, &ref); err != nil {
-			return nil, err
-		}
-	}
-	return c.policies.keep(e, found, ref.Bytes), nil
+	return c.policies.usedOr(e, ref.Bytes, func() (*policy.Policy, error) { return c.policies.local(ctx, &ref) })
 }
 
 // Body is the policy body of this digest, decoded, if it is on this node; else bodies.ErrNotFound. It is kept for a
-// while, so that a revision which puts it in force finds it ready. Of a body that is no policy the error wraps ErrUnusable, and policy.ErrEncoding or policy.Problems.
+// while, so that a revision which puts it in force finds it ready. Of a body that is no policy the error wraps
+// ErrUnusable, and policy.ErrEncoding or policy.Problems.
 func (c *Control) Body(ctx context.Context, d state.Digest) (*policy.Policy, error) {
 	return c.policies.body(ctx, d)
 }

@@ -1,5 +1,6 @@
 // Package jepsen is the chaos and failover suite: a module of its own, which the product does not need.
 //
 // In sim a whole cluster runs in one process under a simulated network, disk and clock, thousands of
-// schedules a minute; in disk real processes lose their power, their space or their disk.
+// schedules a minute; in disk real processes lose their power, their space or their disk; in cluster
+// they are killed and paused while nodes and policies come and go. Both run them with process.
 package jepsen

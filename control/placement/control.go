@@ -41,12 +41,13 @@ func controlVoters(active int) int {
 
 // NextControl is the next change of the control group's own members, and false when they are as they should be,
 // or nothing can be done now. All nodes that are not removed are members; 5 voters, or 3 with fewer than five
-// active nodes, or all with fewer than three; over zones as evenly as can be. What holds for Next holds here.
+// active nodes, or all with fewer than three; over zones as evenly as can be. What holds for Next holds here,
+// except that a learner that has stopped stays until its node is replaced: it would be added again at once.
 func NextControl(in ControlInput) (ControlStep, bool) {
 	c := newCluster(Input{Nodes: in.Nodes, ReplaceAfterNanos: in.ReplaceAfterNanos})
 	p := &Partition{Members: in.Members, Leader: in.Leader}
 	voters := p.voters()
-	if in.Leader == "" || !c.majorityUp(voters) {
+	if in.Leader == "" || !c.majorityUp(p, voters) {
 		return ControlStep{}, false // no step could be committed
 	}
 	active := 0
@@ -70,12 +71,12 @@ func NextControl(in ControlInput) (ControlStep, bool) {
 		return ControlStep{Promote, to}, true
 	}
 	for _, n := range c.Nodes {
-		if c.up(n.ID) && !c.gone(n.ID) && !p.has(n.ID) {
+		if c.up(n.ID) && !c.cramped(n.ID) && !c.gone(n.ID) && !p.has(n.ID) {
 			return ControlStep{AddLearner, n.ID}, true
 		}
 	}
 	if c.bad(in.Leader) {
-		if to, ok := c.successor(voters); ok {
+		if to, ok := c.successor(p, voters); ok {
 			return ControlStep{TransferLeader, to}, true
 		}
 	}
@@ -89,24 +90,26 @@ func (c *cluster) gone(id string) bool {
 }
 
 // controlWorth orders voters: removed ones go first.
-func (c *cluster) controlWorth(id string) int {
+func (c *cluster) controlWorth(p *Partition, id string) int {
 	if c.gone(id) {
 		return -1
 	}
-	return c.worth(id)
+	return c.worth(p, id)
 }
 
 // controlOut is the voter that should lose its vote when one is too many; the leader rather not.
-func (c *cluster) controlOut(voters []string, leader string) string {
+func (c *cluster) controlOut(p *Partition, voters []string) string {
+	pinned := c.pinned(p, voters)
 	leads := func(id string) int {
-		if id == leader {
+		if id == p.Leader {
 			return 1
 		}
 		return 0
 	}
 	return slices.MinFunc(voters, func(a, b string) int {
 		return cmp.Or(
-			cmp.Compare(c.controlWorth(a), c.controlWorth(b)),
+			cmp.Compare(c.controlWorth(p, a), c.controlWorth(p, b)),
+			cmp.Compare(pinned(a), pinned(b)),
 			cmp.Compare(c.crowdingWithout(voters, a), c.crowdingWithout(voters, b)),
 			cmp.Compare(leads(a), leads(b)),
 			cmp.Compare(b, a))
@@ -115,18 +118,15 @@ func (c *cluster) controlOut(voters []string, leader string) string {
 
 // controlExcess takes the vote of one voter, after the leadership if that has it.
 func (c *cluster) controlExcess(p *Partition, voters []string) (ControlStep, bool) {
-	out := c.controlOut(voters, p.Leader)
+	out := c.controlOut(p, voters)
 	rest := slices.DeleteFunc(slices.Clone(voters), func(id string) bool { return id == out })
-	if !c.majorityUp(rest) {
+	if !c.majorityUp(p, rest) {
 		return ControlStep{}, false
 	}
 	if out != p.Leader {
 		return ControlStep{Demote, out}, true
 	}
-	to, ok := c.successor(rest)
-	if !ok { // none that is to stay: one that answers will do until it goes itself
-		to, ok = c.first(rest, c.up)
-	}
+	to, ok := c.anySuccessor(p, rest)
 	return ControlStep{TransferLeader, to}, ok
 }
 
@@ -135,14 +135,18 @@ func (c *cluster) controlExcess(p *Partition, voters []string) (ControlStep, boo
 func (c *cluster) controlCandidate(p *Partition, voters []string, want int) (string, bool) {
 	var fit []string
 	for _, m := range p.Members {
-		if m.Learner && m.CaughtUp && c.up(m.Node) && !c.bad(m.Node) {
+		if m.Learner && m.CaughtUp && c.serves(p, m.Node) && !c.bad(m.Node) {
 			fit = append(fit, m.Node)
 		}
+	}
+	good := slices.DeleteFunc(slices.Clone(voters), c.bad)
+	// One whose disk has too little room is better than a vote too few, and than nothing else.
+	if roomy := slices.DeleteFunc(slices.Clone(fit), c.cramped); len(roomy) > 0 || len(good) >= want {
+		fit = roomy
 	}
 	if len(fit) == 0 {
 		return "", false
 	}
-	good := slices.DeleteFunc(slices.Clone(voters), c.bad)
 	to := slices.MinFunc(fit, func(a, b string) int {
 		return cmp.Or(cmp.Compare(c.crowding(with(good, a)), c.crowding(with(good, b))), cmp.Compare(a, b))
 	})
@@ -150,5 +154,5 @@ func (c *cluster) controlCandidate(p *Partition, voters []string, want int) (str
 		return to, true
 	}
 	grown := with(good, to)
-	return to, c.crowdingWithout(grown, c.controlOut(grown, p.Leader)) < c.crowding(good)
+	return to, c.crowdingWithout(grown, c.controlOut(p, grown)) < c.crowding(good)
 }

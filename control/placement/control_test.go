@@ -27,6 +27,26 @@ func (c *council) node(id string) (placement.Node, bool) {
 
 func (c *council) up(id string) bool { n, ok := c.node(id); return ok && n.DownNanos == 0 }
 
+func (c *council) low(id string) bool { n, ok := c.node(id); return ok && n.DiskLow }
+
+func (c *council) stopped(id string) bool {
+	return slices.ContainsFunc(c.Members, func(m placement.Member) bool { return m.Node == id && m.Stopped })
+}
+
+func (c *council) serves(id string) bool { return c.up(id) && !c.stopped(id) }
+
+// handAway does what a leader does whose disk has too little room.
+func (c *council) handAway() {
+	if at := c.successors(); c.low(c.Leader) && len(at) > 0 {
+		c.Leader = at[0]
+	}
+}
+
+// successors are the voters that could lead, but the leader.
+func (c *council) successors() []string {
+	return slices.DeleteFunc(c.voters(), func(id string) bool { return id == c.Leader || !c.serves(id) || c.low(id) })
+}
+
 // good says that a node may have a vote for good.
 func (c *council) good(id string) bool {
 	n, ok := c.node(id)
@@ -45,7 +65,7 @@ func (c *council) voters() (out []string) {
 func (c *council) majorityUp() bool {
 	up := 0
 	for _, id := range c.voters() {
-		if c.up(id) {
+		if c.serves(id) {
 			up++
 		}
 	}
@@ -71,12 +91,12 @@ func (c *council) carryOut(s placement.ControlStep) error {
 	c.Members = slices.Clone(c.Members)
 	switch s.Kind {
 	case placement.AddLearner:
-		if at >= 0 || gone || !c.up(s.Node) {
-			return fmt.Errorf("%v: there already, removed, or down", s)
+		if at >= 0 || gone || !c.up(s.Node) || n.DiskLow {
+			return fmt.Errorf("%v: there already, removed, down, or without room", s)
 		}
 		c.Members = append(c.Members, placement.Member{Node: s.Node, Learner: true})
 	case placement.Promote:
-		if at < 0 || !c.Members[at].Learner || !c.Members[at].CaughtUp || !c.good(s.Node) || !c.up(s.Node) {
+		if at < 0 || !c.Members[at].Learner || !c.Members[at].CaughtUp || !c.good(s.Node) || !c.serves(s.Node) {
 			return fmt.Errorf("%v: no learner that could vote", s)
 		}
 		c.Members[at] = placement.Member{Node: s.Node}
@@ -91,7 +111,7 @@ func (c *council) carryOut(s placement.ControlStep) error {
 		}
 		c.Members = slices.Delete(c.Members, at, at+1)
 	case placement.TransferLeader:
-		if at < 0 || c.Members[at].Learner || !c.up(s.Node) || s.Node == c.Leader {
+		if at < 0 || c.Members[at].Learner || !c.serves(s.Node) || n.DiskLow || s.Node == c.Leader {
 			return fmt.Errorf("%v: it cannot lead, or does", s)
 		}
 		c.Leader = s.Node
@@ -105,12 +125,13 @@ func (c *council) carryOut(s placement.ControlStep) error {
 	return nil
 }
 
-// settle makes changes until there is none; learners catch up before each.
+// settle makes changes until there is none; learners catch up, and a leader with too little room goes, before each.
 func (c *council) settle() (made []string, err error) {
 	for len(made) < 100 {
 		for i := range c.Members {
 			c.Members[i].CaughtUp = c.Members[i].Learner && c.up(c.Members[i].Node)
 		}
+		c.handAway()
 		s, ok := placement.NextControl(c.ControlInput)
 		if !ok {
 			return made, nil
@@ -142,25 +163,26 @@ func (c *council) judge() error {
 		switch {
 		case n.State == state.NodeRemoved && at >= 0 && c.Members[at].Learner:
 			return fmt.Errorf("%s is removed, and a learner", n.ID)
-		case n.State != state.NodeRemoved && n.DownNanos == 0 && at < 0:
+		case n.State != state.NodeRemoved && n.DownNanos == 0 && !n.DiskLow && at < 0:
 			return fmt.Errorf("%s is no member", n.ID)
-		case at >= 0 && c.Members[at].Learner && c.good(n.ID) && c.up(n.ID):
+		case at >= 0 && c.Members[at].Learner && c.good(n.ID) && c.serves(n.ID):
 			spare = append(spare, n.ID)
 		}
 	}
 	bad := slices.DeleteFunc(slices.Clone(voters), c.good)
-	down := slices.ContainsFunc(voters, func(id string) bool { return !c.up(id) })
+	down := slices.ContainsFunc(voters, func(id string) bool { return !c.serves(id) })
 	switch {
 	case len(spare) > 0 && (len(voters) < c.want() || len(bad) > 0 && len(voters) == c.want()):
 		return fmt.Errorf("%v could vote, voters are %v, bad ones %v", spare, voters, bad)
-	case len(voters) > c.want() && !down:
+	case len(voters) > c.want() && !down && (len(c.successors()) > 0 || c.good(c.Leader)):
 		return fmt.Errorf("%d voters, wanted are %d", len(voters), c.want())
 	case len(bad) == 0 && !c.good(c.Leader):
 		return fmt.Errorf("%s leads", c.Leader)
 	}
-	if len(voters) != c.want() || len(bad) > 0 {
+	if len(voters) != c.want() || len(bad) > 0 || slices.ContainsFunc(voters, c.stopped) {
 		return nil
 	}
+	spare = slices.DeleteFunc(spare, c.low)
 	for i := range voters {
 		for _, s := range spare {
 			other := slices.Clone(voters)
@@ -175,7 +197,8 @@ func (c *council) judge() error {
 
 // Shows that from any start the changes of the control group end, that each is possible, keeps a majority up and
 // the voters as many as they were or are wanted, and that what can be had is had: all nodes are members, enough
-// of them voters, none of these leaving or dead while another could be, zones as even as they can be.
+// of them voters, none of these leaving or dead while another could be, zones as even as they can be; also where
+// disks have too little room, and replicas have stopped.
 func TestControlConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := &council{placement.ControlInput{ReplaceAfterNanos: replaceAfter}}
@@ -187,17 +210,21 @@ func TestControlConverges(t *testing.T) {
 				ID: fmt.Sprint("n", i), Zone: rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "zone"),
 				State:     rapid.SampledFrom(states).Draw(t, "state"),
 				DownNanos: rapid.SampledFrom([]int64{0, 0, 0, 0, 1, replaceAfter}).Draw(t, "down"),
+				DiskLow:   rapid.IntRange(0, 4).Draw(t, "low") == 0,
 			})
 		}
 		at := rapid.Permutation(c.Nodes).Draw(t, "members")
 		for i, n := range at[:rapid.IntRange(1, len(at)).Draw(t, "count")] {
-			c.Members = append(c.Members, placement.Member{Node: n.ID, Learner: i > 0 && rapid.Bool().Draw(t, "learner")})
+			c.Members = append(c.Members, placement.Member{
+				Node: n.ID, Learner: i > 0 && rapid.Bool().Draw(t, "learner"),
+				Stopped: rapid.IntRange(0, 9).Draw(t, "stopped") == 0,
+			})
 		}
 		if rapid.IntRange(0, 5).Draw(t, "stranger") == 0 {
 			c.Members = append(c.Members, placement.Member{Node: "stranger", Learner: rapid.Bool().Draw(t, "learner")})
 		}
 		for _, id := range c.voters() {
-			if c.majorityUp() && c.up(id) {
+			if c.majorityUp() && c.serves(id) {
 				c.Leader = id
 			}
 		}

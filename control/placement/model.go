@@ -15,6 +15,8 @@ type Node struct {
 	State state.NodeState
 	// DownNanos is for how long it has not answered; 0 while it is up.
 	DownNanos int64
+	// DiskLow says that its disk has too little room: it gets no new replica and no leadership. What it has stays.
+	DiskLow bool
 }
 
 // Member is one replica of a partition.
@@ -22,6 +24,8 @@ type Member struct {
 	Node     string
 	Learner  bool
 	CaughtUp bool // a learner that could take part in a majority at once
+	// Stopped says that the replica has stopped for good: it counts for no majority, though its node answers.
+	Stopped bool
 }
 
 // Partition is a partition as it stands.
@@ -115,15 +119,25 @@ func (c *cluster) bad(id string) bool {
 	return !ok || n.State != state.NodeActive || n.DownNanos > 0 && n.DownNanos >= c.ReplaceAfterNanos
 }
 
-// worth orders bad nodes: one that cannot answer goes before one that is leaving.
-func (c *cluster) worth(id string) int {
+// cramped reports that the node's disk has too little room to get a replica, or to lead.
+func (c *cluster) cramped(id string) bool { n, ok := c.nodes[id]; return ok && n.DiskLow }
+
+// serves reports that p's replica on the node can take part in a majority.
+func (c *cluster) serves(p *Partition, id string) bool { return c.up(id) && !p.stopped(id) }
+
+// worth orders replicas that may go: one that is of no use goes before one on a node that is leaving.
+func (c *cluster) worth(p *Partition, id string) int {
 	switch {
-	case !c.bad(id):
-		return 2
-	case c.up(id):
+	case p.stopped(id) || c.bad(id) && !c.up(id):
+		return 0
+	case c.bad(id):
 		return 1
 	}
-	return 0
+	return 2
+}
+
+func (p *Partition) stopped(node string) bool {
+	return slices.ContainsFunc(p.Members, func(m Member) bool { return m.Node == node && m.Stopped })
 }
 
 func (p *Partition) has(node string) bool {
@@ -152,11 +166,11 @@ func (c *cluster) crowding(nodes []string) (pairs int) {
 	return pairs
 }
 
-// majorityUp reports that enough of the voters answer.
-func (c *cluster) majorityUp(voters []string) bool {
+// majorityUp reports that enough of the members of p, if these were its voters, could commit a step.
+func (c *cluster) majorityUp(p *Partition, voters []string) bool {
 	up := 0
 	for _, id := range voters {
-		if c.up(id) {
+		if c.serves(p, id) {
 			up++
 		}
 	}

@@ -31,30 +31,26 @@ func Next(in Input) (Step, bool) {
 func (c *cluster) repair(p *Partition) (step Step, found, settled bool) {
 	of := func(k Kind, node string) (Step, bool, bool) { return Step{k, p.ID, node}, true, false }
 	voters := p.voters()
-	if !c.majorityUp(voters) {
+	if !c.majorityUp(p, voters) {
 		return Step{}, false, false // no step could be committed
 	}
 	if m, ok := c.learner(p); ok {
 		switch {
-		case c.bad(m.Node):
+		case m.Stopped || c.bad(m.Node):
 			return of(Remove, m.Node)
-		case !m.CaughtUp || !c.up(m.Node) || !c.majorityUp(append(voters, m.Node)):
+		case !m.CaughtUp || !c.up(m.Node) || !c.majorityUp(p, with(voters, m.Node)):
 			return Step{}, false, false
 		}
 		return of(Promote, m.Node)
 	}
 	if len(voters) > c.Replicas {
-		out := c.excess(voters)
+		out := c.excess(p, voters)
 		rest := slices.DeleteFunc(slices.Clone(voters), func(id string) bool { return id == out })
-		if !c.majorityUp(rest) {
+		if !c.majorityUp(p, rest) {
 			return Step{}, false, false
 		}
 		if out == p.Leader {
-			to, ok := c.successor(rest)
-			if !ok { // none that is to stay: one that answers will do until it goes itself
-				to, ok = c.first(rest, c.up)
-			}
-			if ok {
+			if to, ok := c.anySuccessor(p, rest); ok {
 				return of(TransferLeader, to)
 			}
 			return Step{}, false, false
@@ -62,7 +58,7 @@ func (c *cluster) repair(p *Partition) (step Step, found, settled bool) {
 		return of(Remove, out)
 	}
 	if p.Leader != "" && c.bad(p.Leader) {
-		if to, ok := c.successor(voters); ok {
+		if to, ok := c.successor(p, voters); ok {
 			return of(TransferLeader, to)
 		}
 	}
@@ -74,8 +70,9 @@ func (c *cluster) repair(p *Partition) (step Step, found, settled bool) {
 
 // learner is a replica without a vote; one that should go first.
 func (c *cluster) learner(p *Partition) (m Member, ok bool) {
+	useless := func(l Member) bool { return l.Stopped || c.bad(l.Node) }
 	for _, l := range p.Members {
-		if l.Learner && (!ok || c.bad(l.Node) && !c.bad(m.Node)) {
+		if l.Learner && (!ok || useless(l) && !useless(m)) {
 			m, ok = l, true
 		}
 	}
@@ -83,14 +80,27 @@ func (c *cluster) learner(p *Partition) (m Member, ok bool) {
 }
 
 // excess is the voter that should go when one is too many.
-func (c *cluster) excess(voters []string) string {
+func (c *cluster) excess(p *Partition, voters []string) string {
+	pinned := c.pinned(p, voters)
 	return slices.MinFunc(voters, func(a, b string) int {
 		return cmp.Or(
-			cmp.Compare(c.worth(a), c.worth(b)),
+			cmp.Compare(c.worth(p, a), c.worth(p, b)),
+			cmp.Compare(pinned(a), pinned(b)),
 			cmp.Compare(c.crowdingWithout(voters, a), c.crowdingWithout(voters, b)),
 			cmp.Compare(c.load[b], c.load[a]),
 			cmp.Compare(a, b))
 	})
+}
+
+// pinned orders voters: the leader last when no other could take over from it.
+func (c *cluster) pinned(p *Partition, voters []string) func(id string) int {
+	_, movable := c.first(p, slices.DeleteFunc(slices.Clone(voters), func(id string) bool { return id == p.Leader }))
+	return func(id string) int {
+		if id == p.Leader && !movable {
+			return 1
+		}
+		return 0
+	}
 }
 
 func (c *cluster) crowdingWithout(nodes []string, out string) int {
@@ -98,13 +108,22 @@ func (c *cluster) crowdingWithout(nodes []string, out string) int {
 }
 
 // successor is the voter that should lead; false when none can.
-func (c *cluster) successor(voters []string) (string, bool) {
-	return c.first(voters, func(id string) bool { return !c.bad(id) && c.up(id) })
+func (c *cluster) successor(p *Partition, voters []string) (string, bool) {
+	return c.first(p, slices.DeleteFunc(slices.Clone(voters), c.bad))
 }
 
-// first is the fit voter that leads the fewest partitions.
-func (c *cluster) first(voters []string, fit func(id string) bool) (string, bool) {
-	able := slices.DeleteFunc(slices.Clone(voters), func(id string) bool { return !fit(id) })
+// anySuccessor is a successor if there is one, or else one that is to go too: it will do until it goes itself.
+func (c *cluster) anySuccessor(p *Partition, voters []string) (string, bool) {
+	if to, ok := c.successor(p, voters); ok {
+		return to, true
+	}
+	return c.first(p, voters)
+}
+
+// first is the voter that leads the fewest partitions, of those that could lead. One whose disk has too little
+// room is never among them: its node hands its leaderships away.
+func (c *cluster) first(p *Partition, voters []string) (string, bool) {
+	able := slices.DeleteFunc(slices.Clone(voters), func(id string) bool { return !c.serves(p, id) || c.cramped(id) })
 	if len(able) == 0 {
 		return "", false
 	}
@@ -131,13 +150,13 @@ func (c *cluster) better(p *Partition, voters []string) (string, bool) {
 		return to, true
 	}
 	grown := with(good, to)
-	return to, c.crowdingWithout(grown, c.excess(grown)) < c.crowding(good)
+	return to, c.crowdingWithout(grown, c.excess(p, grown)) < c.crowding(good)
 }
 
 // candidates are the nodes that could get a replica of p.
 func (c *cluster) candidates(p *Partition) (out []string) {
 	for _, n := range c.Nodes {
-		if !c.bad(n.ID) && c.up(n.ID) && !p.has(n.ID) {
+		if !c.bad(n.ID) && c.up(n.ID) && !c.cramped(n.ID) && !p.has(n.ID) {
 			out = append(out, n.ID)
 		}
 	}
@@ -158,7 +177,7 @@ func (c *cluster) balance() (Step, bool) {
 			grown := with(voters, to)
 			// What will go once the new one has its vote, with the load that it has then.
 			c.load[to]++
-			out := c.excess(grown)
+			out := c.excess(p, grown)
 			c.load[to]--
 			if out != to && c.load[out] >= c.load[to]+2 && c.crowdingWithout(grown, out) <= c.crowding(voters) {
 				return Step{AddLearner, p.ID, to}, true
@@ -175,7 +194,7 @@ func (c *cluster) balanceLeaders() (Step, bool) {
 		if p.Leader == "" {
 			continue
 		}
-		to, ok := c.successor(p.voters())
+		to, ok := c.successor(p, p.voters())
 		if ok && to != p.Leader && c.leads[p.Leader] >= c.leads[to]+2 {
 			return Step{TransferLeader, p.ID, to}, true
 		}

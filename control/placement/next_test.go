@@ -30,7 +30,30 @@ func (w *world) node(id string) *placement.Node {
 func (w *world) up(id string) bool { n := w.node(id); return n != nil && n.DownNanos == 0 }
 
 func (w *world) usable(id string) bool {
-	return w.up(id) && w.node(id).State == state.NodeActive
+	return w.up(id) && w.node(id).State == state.NodeActive && !w.node(id).DiskLow
+}
+
+// leads reports that a member could lead.
+func (w *world) leads(m placement.Member) bool {
+	return !m.Learner && !m.Stopped && w.up(m.Node) && !w.node(m.Node).DiskLow
+}
+
+// stuck reports that no other member could take the leadership over.
+func (w *world) stuck(p placement.Partition) bool {
+	return !slices.ContainsFunc(p.Members, func(m placement.Member) bool { return m.Node != p.Leader && w.leads(m) })
+}
+
+// handAway does what nodes do by themselves whose disks have too little room: leaderships go to any voter.
+func (w *world) handAway() {
+	for i := range w.Partitions {
+		p := &w.Partitions[i]
+		if n := w.node(p.Leader); n == nil || !n.DiskLow {
+			continue
+		}
+		if at := slices.IndexFunc(p.Members, w.leads); at >= 0 {
+			p.Leader = p.Members[at].Node
+		}
+	}
 }
 
 func (w *world) majorityUp(p *placement.Partition) bool {
@@ -38,7 +61,7 @@ func (w *world) majorityUp(p *placement.Partition) bool {
 	for _, m := range p.Members {
 		if !m.Learner {
 			all++
-			if w.up(m.Node) {
+			if w.up(m.Node) && !m.Stopped {
 				up++
 			}
 		}
@@ -69,12 +92,12 @@ func (w *world) carryOut(s placement.Step) error {
 		}
 		p.Members = append(slices.Clone(p.Members), placement.Member{Node: s.Node, Learner: true})
 	case placement.Promote:
-		if at < 0 || !p.Members[at].Learner || !p.Members[at].CaughtUp {
+		if at < 0 || !p.Members[at].Learner || !p.Members[at].CaughtUp || p.Members[at].Stopped {
 			return fmt.Errorf("%v: no learner that has caught up", s)
 		}
 		p.Members[at] = placement.Member{Node: s.Node}
 	case placement.TransferLeader:
-		if at < 0 || p.Members[at].Learner || !w.up(s.Node) || p.Leader == s.Node {
+		if at < 0 || !w.leads(p.Members[at]) || p.Leader == s.Node {
 			return fmt.Errorf("%v: it cannot lead, or does", s)
 		}
 		p.Leader = s.Node
@@ -93,7 +116,8 @@ func (w *world) carryOut(s placement.Step) error {
 	return nil
 }
 
-// settle carries steps out until there is none; learners catch up before each.
+// settle carries steps out until there is none; learners catch up, and nodes with too little room hand their
+// leaderships away, before each.
 func (w *world) settle() (steps int, err error) {
 	bound := 20 + 20*len(w.Partitions)*(w.Replicas+len(w.Nodes))
 	for ; steps <= bound; steps++ {
@@ -102,6 +126,7 @@ func (w *world) settle() (steps int, err error) {
 				p.Members[i].CaughtUp = p.Members[i].Learner && w.up(p.Members[i].Node)
 			}
 		}
+		w.handAway()
 		s, ok := placement.Next(w.Input)
 		if !ok {
 			return steps, nil
@@ -120,20 +145,21 @@ func drawWorld(t *rapid.T) *world {
 			ID: fmt.Sprint("n", i), Zone: rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "zone"),
 			State:     rapid.SampledFrom([]state.NodeState{state.NodeActive, state.NodeActive, state.NodeActive, state.NodeDraining}).Draw(t, "state"),
 			DownNanos: rapid.SampledFrom([]int64{0, 0, 0, 0, 1, replaceAfter, replaceAfter * 2}).Draw(t, "down"),
+			DiskLow:   rapid.IntRange(0, 4).Draw(t, "low") == 0,
 		})
 	}
 	for i := range rapid.IntRange(1, 8).Draw(t, "partitions") {
 		p := placement.Partition{ID: state.PartitionID(i)}
 		at := rapid.Permutation(w.Nodes).Draw(t, "members")
 		for _, n := range at[:rapid.IntRange(1, min(len(at), 6)).Draw(t, "count")] {
-			p.Members = append(p.Members, placement.Member{Node: n.ID})
+			p.Members = append(p.Members, placement.Member{Node: n.ID, Stopped: rapid.IntRange(0, 9).Draw(t, "stopped") == 0})
 		}
 		if last := len(p.Members) - 1; last > 0 && rapid.Bool().Draw(t, "learner") {
 			p.Members[last].Learner = true
 		}
 		if w.majorityUp(&p) {
 			for _, m := range p.Members {
-				if !m.Learner && w.up(m.Node) {
+				if !m.Learner && w.up(m.Node) && !m.Stopped {
 					p.Leader = m.Node
 				}
 			}
@@ -144,7 +170,8 @@ func drawWorld(t *rapid.T) *world {
 }
 
 // Shows that from any start the steps end, that each is possible and keeps the majority, and that what can
-// be had is had: enough voters, none on a node that is leaving or dead, zones as even as they can be.
+// be had is had: enough voters, none on a node that is leaving or dead, zones as even as they can be; also where
+// nodes hand leaderships away since their disks have too little room, and replicas have stopped.
 func TestStepsConverge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t)
@@ -169,6 +196,8 @@ func (w *world) judge(p placement.Partition) error {
 		at := slices.IndexFunc(p.Members, func(m placement.Member) bool { return m.Node == n.ID })
 		gone := n.State != state.NodeActive || n.DownNanos >= replaceAfter
 		switch {
+		case at >= 0 && p.Members[at].Learner && p.Members[at].Stopped:
+			return fmt.Errorf("the learner on %s has stopped", n.ID)
 		case at >= 0 && p.Members[at].Learner:
 			waits = true // a learner that is away for the moment
 		case at >= 0 && !gone:
@@ -177,13 +206,15 @@ func (w *world) judge(p placement.Partition) error {
 		case at < 0 && w.usable(n.ID):
 			spare[n.Zone]++
 		}
-		waits = waits || at >= 0 && n.DownNanos > 0 // its majority may hang on each vote
+		waits = waits || at >= 0 && (n.DownNanos > 0 || p.Members[at].Stopped) // its majority may hang on each vote
 	}
 	switch {
 	case waits:
 		return nil
 	case good < w.Replicas && len(spare) > 0:
 		return fmt.Errorf("%d good replicas, and nodes to spare", good)
+	case w.stuck(p) && w.node(p.Leader).State != state.NodeActive:
+		return nil
 	case good == w.Replicas && len(p.Members) > w.Replicas:
 		return fmt.Errorf("%d replicas", len(p.Members))
 	}
@@ -203,10 +234,13 @@ func TestEvenLoad(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t)
 		for i := range w.Nodes {
-			w.Nodes[i].State, w.Nodes[i].DownNanos, w.Nodes[i].Zone = state.NodeActive, 0, ""
+			w.Nodes[i] = placement.Node{ID: w.Nodes[i].ID, State: state.NodeActive}
 		}
 		for i := range w.Partitions {
 			w.Partitions[i].Leader = w.Partitions[i].Members[0].Node
+			for j := range w.Partitions[i].Members {
+				w.Partitions[i].Members[j].Stopped = false
+			}
 		}
 		if _, err := w.settle(); err != nil {
 			t.Fatal(err)

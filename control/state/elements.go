@@ -8,17 +8,18 @@ import (
 	"math/bits"
 )
 
-// The kinds of elements, so that equal bytes of different meaning never hash alike.
+// The kinds of elements, so that equal bytes of different meaning never hash alike. The numbers are durable, and
+// the order of the frames of a snapshot, which tagEnd ends: a new kind gets the next number after the last.
 const (
-	tagHead byte = iota + 1
-	tagNode
-	tagPartition
-	tagPlan
-	tagEnded
-	tagRevision
-	tagRecorded
-	tagToken
-	tagEnd
+	tagHead      byte = 1
+	tagNode      byte = 2
+	tagPartition byte = 3
+	tagPlan      byte = 4
+	tagEnded     byte = 5
+	tagRevision  byte = 6
+	tagRecorded  byte = 7
+	tagToken     byte = 8
+	tagEnd       byte = 255
 )
 
 func (c *codec) node(n *Node) {

@@ -160,7 +160,7 @@ func (c *codec) end() error {
 }
 
 // commandVersion is the version of the encoding of commands. A replica that meets another must stop.
-const commandVersion = 1
+const commandVersion = 2
 
 // AppendCommand appends the durable encoding of c to b. It ends with a CRC-32C of the rest.
 func AppendCommand(b []byte, c *Command) []byte {

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -10,11 +9,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
+
+	"github.com/quorate/quorate/jepsen/process"
 )
 
 // clusterID is that of every cluster here: each has its own CA, directory and ports.
@@ -49,7 +48,7 @@ func NewCluster(ctx context.Context, dir string, o Options) (_ *Cluster, err err
 	if err := c.certify(ctx); err != nil {
 		return nil, err
 	}
-	base, err := freePorts(o.Nodes)
+	base, err := process.FreePorts(o.Nodes)
 	if err != nil {
 		return nil, err
 	}
@@ -87,12 +86,9 @@ func (c *Cluster) certify(ctx context.Context) error {
 func (c *Cluster) file(name string) string { return filepath.Join(c.dir, name) }
 
 func (c *Cluster) place(k, base int) *Node {
-	at := func(offset int) string { return fmt.Sprintf("127.0.0.1:%d", base+10*k+offset) }
-	id := fmt.Sprint("n", k)
-	return &Node{
-		ID: id, GRPC: at(0), HTTP: at(1), Raft: at(2), Gossip: at(3), DataDir: c.file(id), Log: c.file(id + ".log"),
-		binary: c.options.Binary, config: c.file(id + ".yaml"),
-	}
+	n := &Node{process.NewNode(c.options.Binary, c.dir, k, base)}
+	n.DataDir = c.file(n.ID)
+	return n
 }
 
 // layOut writes a node's certificate and configuration.
@@ -108,7 +104,7 @@ func (c *Cluster) layOut(ctx context.Context, n *Node) error {
 	for _, first := range c.Nodes[:c.options.First] {
 		fmt.Fprintf(&b, "  - %q\n", first.Raft)
 	}
-	return os.WriteFile(n.config, []byte(b.String()), 0o600)
+	return os.WriteFile(n.Config, []byte(b.String()), 0o600)
 }
 
 // form makes the cluster, once its nodes have started.
@@ -119,7 +115,7 @@ func (c *Cluster) form(ctx context.Context) error {
 	}
 	var last error
 	// A node that has just been started does not take connections yet.
-	err = await(ctx, "the cluster can be made", func() bool {
+	err = process.Await(ctx, "the cluster can be made", func() bool {
 		_, last = c.commandAt(ctx, []string{c.Nodes[0].GRPC}, "cluster", "init",
 			"--partitions", fmt.Sprint(c.options.Partitions), "--policy", file)
 		return last == nil
@@ -164,18 +160,8 @@ func (c *Cluster) commandAt(ctx context.Context, addrs []string, args ...string)
 	return c.run(ctx, slices.Concat(args, []string{"--addr", strings.Join(addrs, ",")}, c.admin)...)
 }
 
-// run runs the binary. A failure tells what it said, and after how long.
 func (c *Cluster) run(ctx context.Context, args ...string) ([]byte, error) {
-	begun := time.Now()
-	var stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, c.options.Binary, args...)
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		err = fmt.Errorf("quorate %s: after %v: %w: %s",
-			strings.Join(args, " "), time.Since(begun).Round(time.Millisecond), err, strings.TrimSpace(stderr.String()))
-	}
-	return out, err
+	return process.Run(ctx, c.options.Binary, args...)
 }
 
 // gateway is the TLS configuration that shows the gateway's certificate.

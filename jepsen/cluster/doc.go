@@ -4,10 +4,10 @@
 // are lost, and no cap is ever broken.
 //
 // A Load asks many nodes for the same few allowances, repeats what it got no answer to, and records each attempt with
-// the instants at which it was sent and answered, by this machine's monotonic clock. Check then goes through that
+// the instants at which it was sent and answered, by this machine's monotonic clock. Examine then goes through that
 // History. When an admission was decided is not known, only that it was between its sending and its answer; so only
 // what is certain counts: admissions that were made within one window wherever in these intervals they lie. What
-// never got an answer counts as nothing. So Check never blames wrongly, and TestChecker shows that it does blame.
+// never got an answer counts as nothing. So Examine never blames wrongly, and TestChecker shows that it does blame.
 //
 // The nodes are children that end with the test, however it ends. The tests need Linux, and nothing else. The
 // environment:

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/quorate/quorate/jepsen/process"
 )
 
 const (
@@ -50,6 +52,7 @@ type Load struct {
 	checks  []*Check
 	silent  map[string]time.Duration // when a node last gave no answer
 	answers []Attempt                // all that were answered, as they came in
+	failed  []Attempt                // all that were not
 }
 
 // StartLoad begins a load on all nodes of a cluster.
@@ -164,6 +167,7 @@ func (l *Load) attempt(check *Check, n *Node) Attempt {
 		l.answers = append(l.answers, a)
 	} else {
 		l.silent[n.ID] = now
+		l.failed = append(l.failed, a)
 	}
 	check.Attempts = append(check.Attempts, a)
 	return a
@@ -214,7 +218,7 @@ func (l *Load) Since(at time.Duration) []Attempt {
 func (l *Load) AwaitAnswers(
 	ctx context.Context, since time.Duration, n int, what string, kind func(*Answer) bool,
 ) (at time.Duration, err error) {
-	err = await(ctx, fmt.Sprintf("%d answers of kind %s", n, what), func() bool {
+	err = process.Await(ctx, fmt.Sprintf("%d answers of kind %s", n, what), func() bool {
 		seen := 0
 		for _, a := range l.Since(since) {
 			if a.Sent >= since && kind(&a.Answer) {
@@ -227,6 +231,21 @@ func (l *Load) AwaitAnswers(
 		return false
 	})
 	return at, err
+}
+
+// AwaitUndecided waits until n attempts at a node that were sent after an instant have got no decision.
+func (l *Load) AwaitUndecided(ctx context.Context, since time.Duration, n int, at *Node) error {
+	return process.Await(ctx, fmt.Sprintf("%d attempts at %s without a decision", n, at.ID), func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		seen := 0
+		for _, a := range slices.Concat(l.answers, l.failed) {
+			if a.Node == at.ID && a.Sent >= since && !a.Answer.decided() {
+				seen++
+			}
+		}
+		return seen >= n
+	})
 }
 
 // Stop ends the load, waits for the answers that are still to come, and returns what there was. It may be called

@@ -2,51 +2,19 @@ package cluster
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
-)
 
-// builtIn is the directory of the program that binary has built; empty when it has built none.
-var builtIn string
+	"github.com/quorate/quorate/jepsen/process"
+)
 
 func TestMain(m *testing.M) {
 	m.Run()
-	if builtIn != "" {
-		if err := os.RemoveAll(builtIn); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-		}
-	}
+	process.RemoveProgram()
 }
-
-// binary is the program under test.
-var binary = sync.OnceValues(func() (string, error) {
-	if b := os.Getenv("QUORATE_BINARY"); b != "" {
-		if !filepath.IsAbs(b) {
-			return "", fmt.Errorf("QUORATE_BINARY is %q: give an absolute path", b)
-		}
-		return b, nil
-	}
-	dir, err := os.MkdirTemp("", "quorate-cluster-")
-	if err != nil {
-		return "", err
-	}
-	builtIn = dir
-	b := filepath.Join(dir, "quorate")
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-tags=hashicorpmetrics", "-o", b, "./cmd/quorate")
-	cmd.Dir = "../.."
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return b, nil
-})
 
 // mustSeed is what the test draws from; it is printed.
 func mustSeed(t *testing.T) (uint64, *rand.Rand) {
@@ -91,7 +59,7 @@ type world struct {
 func mustWorld(t *testing.T, o Options, l LoadOptions) *world {
 	t.Helper()
 	var err error
-	o.Binary, err = binary()
+	o.Binary, err = process.Program()
 	must(t, err)
 	seed, r := mustSeed(t)
 	c, err := NewCluster(within(t, 60*time.Second), t.TempDir(), o)
@@ -154,7 +122,7 @@ func (w *world) mustHold() *Report {
 func (w *world) mustRun() {
 	w.t.Helper()
 	for _, n := range w.Nodes {
-		if n.cmd != nil && !n.Up() {
+		if n.Ended() {
 			w.t.Fatalf("node %s has ended by itself; its log ends:\n%s", n.ID, n.Tail())
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/quorate/quorate/jepsen/process"
 )
 
 // NodeInfo is what `node list -o json` tells of a node.
@@ -40,7 +42,7 @@ func (c *Cluster) ListNodes(ctx context.Context) (map[string]NodeInfo, error) {
 func (c *Cluster) AwaitNode(ctx context.Context, id, what string, is func(NodeInfo) bool) error {
 	var last NodeInfo
 	var lastErr error
-	err := await(ctx, id+" "+what, func() bool {
+	err := process.Await(ctx, id+" "+what, func() bool {
 		nodes, err := c.ListNodes(ctx)
 		if lastErr = err; err != nil {
 			return false
@@ -167,7 +169,7 @@ func (p *Policies) newest(ctx context.Context) (number uint64, version string, e
 
 // awaitActive waits until nobody decides under an older revision.
 func (p *Policies) awaitActive(ctx context.Context, number uint64) error {
-	return await(ctx, fmt.Sprintf("revision %d is active everywhere", number), func() bool {
+	return process.Await(ctx, fmt.Sprintf("revision %d is active everywhere", number), func() bool {
 		out, err := p.cluster.Command(ctx, "policy", "status", fmt.Sprint(number), "-o", "json")
 		var v struct {
 			Active bool `json:"active_everywhere"`

@@ -35,7 +35,7 @@ type Group struct {
 	Limits  []Limit  `json:"limits"`
 }
 
-// Policy is a policy as the tests write it and as Check reads it, by code of its own. Its JSON is a policy file.
+// Policy is a policy as the tests write it and as Examine reads it, by code of its own. Its JSON is a policy file.
 type Policy struct {
 	Version string           `json:"version"`
 	Default Class            `json:"default"`

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/quorate/quorate/jepsen/process"
 )
 
 // Status is what `cluster status -o json` tells, as far as it matters here.
@@ -110,7 +112,7 @@ func (c *Cluster) Status(ctx context.Context) (*Status, error) {
 // AwaitWhole waits until each partition has so many voters and no other replica, and a policy.
 func (c *Cluster) AwaitWhole(ctx context.Context, voters int) error {
 	var last error
-	err := await(ctx, "the cluster is whole", func() bool {
+	err := process.Await(ctx, "the cluster is whole", func() bool {
 		s, err := c.Status(ctx)
 		if err != nil {
 			last = err
@@ -139,7 +141,7 @@ func (c *Cluster) AwaitWhole(ctx context.Context, voters int) error {
 func (c *Cluster) AwaitAgreement(ctx context.Context) error {
 	agreed := map[string]bool{}
 	var last, differs error
-	err := await(ctx, "all replicas have applied the same", func() bool {
+	err := process.Await(ctx, "all replicas have applied the same", func() bool {
 		s, err := c.Status(ctx)
 		if err != nil {
 			last = err
@@ -166,7 +168,7 @@ func (c *Cluster) AwaitAgreement(ctx context.Context) error {
 
 // Leader waits until a node that is up and not paused leads a group: a partition's id, or "control".
 func (c *Cluster) Leader(ctx context.Context, group string) (leader *Node, err error) {
-	err = await(ctx, "a node leads "+group, func() bool {
+	err = process.Await(ctx, "a node leads "+group, func() bool {
 		s, err := c.Status(ctx)
 		if err != nil {
 			return false
@@ -176,7 +178,7 @@ func (c *Cluster) Leader(ctx context.Context, group string) (leader *Node, err e
 			return false
 		}
 		leader = c.Node(s.groups()[i].Leader)
-		return leader != nil && leader.Up() && !leader.paused
+		return leader != nil && leader.Up() && !leader.Paused()
 	})
 	return leader, err
 }

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/quorate/quorate/jepsen/process"
 )
 
 // Account is what became of the decisions of a load.
@@ -122,7 +124,7 @@ func (l *Load) askAgain(ctx context.Context, n int) ([]answer, error) {
 // settle asks for one decision at one node after another until there is an answer.
 func (l *Load) settle(ctx context.Context, id int) (a answer, err error) {
 	turn, definite := id, false
-	waited := await(ctx, fmt.Sprintf("an answer to decision %d", id), func() bool {
+	waited := process.Await(ctx, fmt.Sprintf("an answer to decision %d", id), func() bool {
 		a, err = l.ask(l.cluster.Nodes[turn%len(l.cluster.Nodes)], id)
 		turn++
 		definite = err == nil && a.Status != http.StatusServiceUnavailable

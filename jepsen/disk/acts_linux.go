@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/quorate/quorate/jepsen/process"
 )
 
 const (
@@ -126,7 +128,9 @@ func (a *Acts) Acknowledged() int {
 // AwaitMore waits until n more acts have been acknowledged than there are now.
 func (a *Acts) AwaitMore(ctx context.Context, n int) error {
 	from := a.Acknowledged()
-	return await(ctx, fmt.Sprintf("%d more acts of an operator", n), func() bool { return a.Acknowledged() >= from+n })
+	return process.Await(ctx, fmt.Sprintf("%d more acts of an operator", n), func() bool {
+		return a.Acknowledged() >= from+n
+	})
 }
 
 // Pause returns when no act is under way any more; none is, until the function that it returns is called, once.

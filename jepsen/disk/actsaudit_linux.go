@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/quorate/quorate/jepsen/process"
 )
 
 // pageSize is how many revisions or audit records are asked for at a time.
@@ -153,7 +155,7 @@ func (c *Cluster) showEverywhere(ctx context.Context, newest Revision) error {
 	for _, n := range c.Nodes {
 		var out []byte
 		var last error
-		err := await(ctx, n.ID+" shows the policy in force", func() bool {
+		err := process.Await(ctx, n.ID+" shows the policy in force", func() bool {
 			out, last = c.commandAt(ctx, []string{n.GRPC}, "policy", "show", "-o", "yaml", "--timeout", "5s")
 			return last == nil
 		})

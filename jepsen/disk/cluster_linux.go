@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/quorate/quorate/jepsen/process"
 )
 
 const (
@@ -64,7 +63,7 @@ func NewCluster(ctx context.Context, dir string, o Options) (_ *Cluster, err err
 	if o.SnapshotLogMiB == 0 {
 		o.SnapshotLogMiB = 1
 	}
-	base, err := freePorts(3)
+	base, err := process.FreePorts(3)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +82,7 @@ func NewCluster(ctx context.Context, dir string, o Options) (_ *Cluster, err err
 		}
 	}
 	for _, n := range c.Nodes {
-		if err := os.WriteFile(n.config, c.configuration(n), 0o600); err != nil {
+		if err := os.WriteFile(n.Config, c.configuration(n), 0o600); err != nil {
 			return nil, err
 		}
 	}
@@ -96,7 +95,7 @@ func NewCluster(ctx context.Context, dir string, o Options) (_ *Cluster, err err
 // form makes the cluster, and waits until both its groups have all replicas and the nodes are ready.
 func (c *Cluster) form(ctx context.Context) error {
 	var last error
-	if err := await(ctx, "the cluster can be made", func() bool {
+	if err := process.Await(ctx, "the cluster can be made", func() bool {
 		_, last = c.Command(ctx, "cluster", "init", "--partitions", "1", "--timeout", "10s",
 			"--policy", filepath.Join(c.dir, "policy.yaml"))
 		return last == nil
@@ -115,17 +114,14 @@ func (c *Cluster) form(ctx context.Context) error {
 }
 
 func (c *Cluster) add(k, base int) error {
-	at := func(offset int) string { return fmt.Sprintf("127.0.0.1:%d", base+10*k+offset) }
-	id := fmt.Sprint("n", k)
-	image, err := NewImage(filepath.Join(c.dir, id+".img"), filepath.Join(c.dir, id), c.options.ImageMiB)
-	if err != nil {
+	n := &Node{Node: process.NewNode(c.options.Binary, c.dir, k, base)}
+	var err error
+	if n.Image, err = NewImage(
+		filepath.Join(c.dir, n.ID+".img"), filepath.Join(c.dir, n.ID), c.options.ImageMiB); err != nil {
 		return err
 	}
-	c.Nodes = append(c.Nodes, &Node{
-		ID: id, GRPC: at(0), HTTP: at(1), Raft: at(2), Gossip: at(3),
-		Image: image, DataDir: filepath.Join(image.Dir(), "data"),
-		config: filepath.Join(c.dir, id+".yaml"), Log: filepath.Join(c.dir, id+".log"),
-	})
+	n.DataDir, n.Environment = filepath.Join(n.Image.Dir(), "data"), c.options.Environment
+	c.Nodes = append(c.Nodes, n)
 	return nil
 }
 
@@ -141,47 +137,10 @@ func (c *Cluster) configuration(self *Node) []byte {
 	return []byte(b.String())
 }
 
-// freePorts finds a base with room for n nodes' ports, below those that the kernel gives to outgoing
-// connections: one of these could take the port of a node that is down.
-func freePorts(n int) (int, error) {
-	below := 32768
-	if text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range"); err == nil {
-		if fields := strings.Fields(string(text)); len(fields) == 2 {
-			if lowest, err := strconv.Atoi(fields[0]); err == nil {
-				below = lowest
-			}
-		}
-	}
-	const from = 12000
-	if below <= from+10*n {
-		return 0, fmt.Errorf("outgoing connections take ports from %d: leave those from %d to 32767 to servers", below, from)
-	}
-	for range 100 {
-		base := from + 10*rand.IntN((below-from)/10-n)
-		if allFree(base, n) {
-			return base, nil
-		}
-	}
-	return 0, fmt.Errorf("no free ports between %d and %d", from, below)
-}
-
-func allFree(base, n int) bool {
-	for k := range n {
-		for offset := range 4 {
-			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", base+10*k+offset))
-			if err != nil {
-				return false
-			}
-			_ = l.Close() // it listened, which was the question
-		}
-	}
-	return true
-}
-
 // Start starts nodes that are down.
 func (c *Cluster) Start(nodes ...*Node) error {
 	for _, n := range nodes {
-		if err := n.Start(c.options.Binary, c.options.Environment...); err != nil {
+		if err := n.Start(); err != nil {
 			return err
 		}
 	}
@@ -200,7 +159,7 @@ func (c *Cluster) StartAll(ctx context.Context) error {
 func (c *Cluster) AwaitReady(ctx context.Context, nodes ...*Node) error {
 	var down *Node
 	var waiting string
-	err := await(ctx, "all are ready", func() bool {
+	err := process.Await(ctx, "all are ready", func() bool {
 		waiting = ""
 		for _, n := range nodes {
 			switch {
@@ -242,7 +201,7 @@ func (c *Cluster) CutPower(ctx context.Context, nodes ...*Node) error {
 		}
 	}
 	for _, n := range nodes {
-		if err := n.signalKill(); err != nil {
+		if err := n.SignalKill(); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/quorate/quorate/jepsen/process"
 )
 
 // endsWithin is how long a node may take to end after its disk has failed: the time that a write may take before
@@ -165,7 +167,7 @@ func TestWatermark(t *testing.T) {
 	for range rounds(t) {
 		low := mustLeader(t, c)
 		must(t, low.Image.Inflate(watermarkMiB/2<<20))
-		must(t, await(within(t, 30*time.Second), "another node leads", func() bool {
+		must(t, process.Await(within(t, 30*time.Second), "another node leads", func() bool {
 			return mustLeader(t, c) != low
 		}))
 		mustServe(t, w)

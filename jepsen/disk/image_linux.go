@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/quorate/quorate/jepsen/process"
 )
 
 const (
@@ -86,7 +88,7 @@ func (i *Image) Unmount(ctx context.Context) error {
 		return nil
 	}
 	var last error
-	err := await(ctx, "unmount "+i.dir, func() bool {
+	err := process.Await(ctx, "unmount "+i.dir, func() bool {
 		last = unix.Unmount(i.dir, 0)
 		return !errors.Is(last, unix.EBUSY)
 	})

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/quorate/quorate/jepsen/process"
 )
 
 const (
@@ -169,7 +171,7 @@ func (l *Load) Acknowledged() int {
 // AwaitMore waits until n more allows have been acknowledged than there are now.
 func (l *Load) AwaitMore(ctx context.Context, n int) error {
 	from := l.Acknowledged()
-	return await(ctx, fmt.Sprintf("%d more decisions", n), func() bool { return l.Acknowledged() >= from+n })
+	return process.Await(ctx, fmt.Sprintf("%d more decisions", n), func() bool { return l.Acknowledged() >= from+n })
 }
 
 // AwaitRefusals waits until n more decisions have been refused for a reason than there are now. The empty reason
@@ -186,7 +188,7 @@ func (l *Load) AwaitRefusals(ctx context.Context, reason string, n int) error {
 		return sum
 	}
 	from := refused()
-	return await(ctx, fmt.Sprintf("%d more refusals %s", n, reason), func() bool { return refused() >= from+n })
+	return process.Await(ctx, fmt.Sprintf("%d more refusals %s", n, reason), func() bool { return refused() >= from+n })
 }
 
 // Pause returns when nothing is asked for any more, until the function that it returns is called, once.

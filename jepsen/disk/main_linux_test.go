@@ -3,16 +3,16 @@ package disk
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/quorate/quorate/jepsen/process"
 )
 
 // inside is set in the environment of the tests' own namespaces.
@@ -23,7 +23,7 @@ const inside = "QUORATE_DISK_INSIDE"
 func TestMain(m *testing.M) {
 	if os.Getenv(inside) != "" || os.Geteuid() != 0 {
 		m.Run()
-		removeBuild()
+		process.RemoveProgram()
 		return
 	}
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 		os.Exit(max(1, exit.ExitCode())) //nolint:forbidigo // the only way to pass the inner run's status on
 	case err != nil: // no namespaces for this root: the tests say why they are skipped
 		m.Run()
-		removeBuild()
+		process.RemoveProgram()
 	}
 }
 
@@ -67,40 +67,11 @@ func needDisks(t *testing.T) {
 	}
 }
 
-// builtIn is the directory of the program that binary has built; empty when it has built none.
-var builtIn string
-
-// removeBuild removes what binary has built, once no test runs any more.
-func removeBuild() {
-	if builtIn == "" {
-		return
-	}
-	if err := os.RemoveAll(builtIn); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-}
-
-// binary is the program under test.
-var binary = sync.OnceValues(func() (string, error) {
-	if b := os.Getenv("QUORATE_BINARY"); b != "" {
-		if !filepath.IsAbs(b) {
-			return "", fmt.Errorf("QUORATE_BINARY is %q: give an absolute path", b)
-		}
-		return b, nil
-	}
-	dir, err := os.MkdirTemp("", "quorate-disk-")
-	if err != nil {
-		return "", err
-	}
-	builtIn = dir
-	return Build(dir)
-})
-
 // mustCluster starts a cluster on disks of its own that ends with the test.
 func mustCluster(t *testing.T, o Options) *Cluster {
 	t.Helper()
 	if o.Binary == "" {
-		b, err := binary()
+		b, err := process.Program()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/quorate/quorate/jepsen/process"
 )
 
 // Shows that nothing acknowledged is lost, neither a decision nor an operator's change, when the power of all three
@@ -54,7 +56,7 @@ func mustCutAll(t *testing.T, c *Cluster, w *work) {
 // changes are, unless a node sees by itself that it has lost something.
 func TestPowerCutNoticesMissingSyncs(t *testing.T) {
 	needDisks(t)
-	b, err := Build(t.TempDir(), "unguarded")
+	b, err := process.Build(t.TempDir(), "unguarded")
 	must(t, err)
 	for range 3 {
 		if lostWithoutSyncs(t, b) {
@@ -133,7 +135,9 @@ func TestPowerCutOfTwo(t *testing.T) {
 		leader := mustLeader(t, c)
 		others := c.Others(leader)
 		must(t, c.CutPower(within(t, 30*time.Second), leader, others[0]))
+		resume := w.acts.Pause() // the answer to an act may have been on its way
 		before := w.acts.Acknowledged()
+		resume()
 		mustRefuse(t, w, "")
 		if n := w.acts.Acknowledged() - before; n > 0 {
 			t.Errorf("%d changes were acknowledged", n)

@@ -5,8 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os/exec"
 	"strings"
+
+	"github.com/quorate/quorate/jepsen/process"
 )
 
 // Status is what `cluster status -o json` tells, as far as it matters here.
@@ -61,13 +62,7 @@ func (c *Cluster) Command(ctx context.Context, args ...string) ([]byte, error) {
 
 // commandAt runs a command that may ask the nodes at the addresses.
 func (c *Cluster) commandAt(ctx context.Context, addrs []string, args ...string) ([]byte, error) {
-	args = append(args, "--addr", strings.Join(addrs, ","))
-	out, err := exec.CommandContext(ctx, c.options.Binary, args...).Output()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		err = fmt.Errorf("quorate %s: %w: %s", strings.Join(args, " "), err, exit.Stderr)
-	}
-	return out, err
+	return process.Run(ctx, c.options.Binary, append(args, "--addr", strings.Join(addrs, ","))...)
 }
 
 // Status asks for the cluster's status.
@@ -97,7 +92,7 @@ func (c *Cluster) ControlLeader(ctx context.Context) (*Node, error) {
 }
 
 func (c *Cluster) leader(ctx context.Context, of func(*Status) string) (leader *Node, err error) {
-	err = await(ctx, "a node leads", func() bool {
+	err = process.Await(ctx, "a node leads", func() bool {
 		s, err := c.Status(ctx)
 		if err != nil {
 			return false
@@ -114,7 +109,7 @@ func (c *Cluster) leader(ctx context.Context, of func(*Status) string) (leader *
 
 // AwaitVote waits until a node is a follower or leads in both groups: no learner any more.
 func (c *Cluster) AwaitVote(ctx context.Context, n *Node) error {
-	return await(ctx, n.ID+" has its votes", func() bool {
+	return process.Await(ctx, n.ID+" has its votes", func() bool {
 		s, err := c.Status(ctx)
 		if err != nil {
 			return false
@@ -134,7 +129,7 @@ func (c *Cluster) AwaitVote(ctx context.Context, n *Node) error {
 func (c *Cluster) AwaitAgreement(ctx context.Context, nodes ...*Node) error {
 	agreed := map[string]bool{}
 	var differ error
-	err := await(ctx, "the replicas have applied the same index", func() bool {
+	err := process.Await(ctx, "the replicas have applied the same index", func() bool {
 		s, err := c.Status(ctx)
 		if err != nil {
 			return false

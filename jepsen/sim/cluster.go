@@ -11,6 +11,7 @@ import (
 	"github.com/quorate/quorate/clock"
 	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/partition/group"
+	"github.com/quorate/quorate/partition/storage"
 )
 
 const (
@@ -358,6 +359,9 @@ func (c *cluster) finish() {
 	}
 	c.net.close()
 	c.proposals.Wait()
+	// A write that ended with its process has left its watchdog behind, which ends when the write is overdue. A
+	// snapshot has a little longer.
+	time.Sleep(2 * storage.DefaultWriteTimeout)
 }
 
 // stop ends a process in order.

@@ -1,4 +1,4 @@
-package cluster
+package process
 
 import (
 	"fmt"
@@ -9,9 +9,12 @@ import (
 	"strings"
 )
 
-// freePorts finds a base with room for n nodes' ports, ten each, below those that the kernel gives to outgoing
+// portsPerNode is how far apart the ports of two nodes are.
+const portsPerNode = 10
+
+// FreePorts finds a base with room for n nodes' ports, portsPerNode each, below those that the kernel gives to outgoing
 // connections: one of these could take the port of a node that is down.
-func freePorts(n int) (int, error) {
+func FreePorts(n int) (int, error) {
 	below := 32768
 	if text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range"); err == nil {
 		if fields := strings.Fields(string(text)); len(fields) == 2 {
@@ -21,11 +24,11 @@ func freePorts(n int) (int, error) {
 		}
 	}
 	const from = 12000
-	if below <= from+10*n {
+	if below <= from+portsPerNode*n {
 		return 0, fmt.Errorf("outgoing connections take ports from %d: leave those from %d to 32767 to servers", below, from)
 	}
 	for range 100 {
-		base := from + 10*rand.IntN((below-from)/10-n)
+		base := from + portsPerNode*rand.IntN((below-from)/portsPerNode-n)
 		if allFree(base, n) {
 			return base, nil
 		}
@@ -36,7 +39,7 @@ func freePorts(n int) (int, error) {
 func allFree(base, n int) bool {
 	for k := range n {
 		for offset := range 4 {
-			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", base+10*k+offset))
+			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", base+portsPerNode*k+offset))
 			if err != nil {
 				return false
 			}

@@ -1,0 +1,197 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// tailLines is how much of a log is shown when something failed.
+const tailLines = 15
+
+// Node is a node's place, and the process that runs it while it is up. It is not safe for concurrent use.
+type Node struct {
+	ID      string
+	GRPC    string // where it listens, as host:port
+	HTTP    string
+	Raft    string
+	Gossip  string
+	DataDir string
+	Config  string // the file that it is started with
+	Log     string // the file that its processes write to
+
+	Binary      string
+	Environment []string // NAME=value, beside this process's own
+
+	run *run // nil while it is down
+}
+
+// run is one process of a node.
+type run struct {
+	cmd    *exec.Cmd
+	offset int64         // where in the node's log it begins
+	ended  chan struct{} // closed when it has ended
+	paused bool
+}
+
+// NewNode is the place of the k-th node, nk, whose files are in dir and whose ports follow base. Its data directory is
+// the caller's to choose.
+func NewNode(binary, dir string, k, base int) Node {
+	at := func(offset int) string { return fmt.Sprintf("127.0.0.1:%d", base+portsPerNode*k+offset) }
+	id := fmt.Sprint("n", k)
+	return Node{
+		ID: id, GRPC: at(0), HTTP: at(1), Raft: at(2), Gossip: at(3), Binary: binary,
+		Config: filepath.Join(dir, id+".yaml"), Log: filepath.Join(dir, id+".log"),
+	}
+}
+
+// forks starts processes from one thread that never ends: a child that is to end with its parent ends with the
+// thread that made it.
+var forks = sync.OnceValue(func() chan func() {
+	ch := make(chan func())
+	go func() {
+		runtime.LockOSThread()
+		for f := range ch {
+			f()
+		}
+	}()
+	return ch
+})
+
+// Start runs the node. It does not wait until it is ready.
+func (n *Node) Start() error {
+	if n.run != nil {
+		return fmt.Errorf("node %s runs already", n.ID)
+	}
+	log, err := os.OpenFile(n.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close() //nolint:errcheck // the process has a descriptor of its own
+	info, err := log.Stat()
+	if err != nil {
+		return err
+	}
+	r := &run{cmd: exec.Command(n.Binary, "server", "--config", n.Config), offset: info.Size(), ended: make(chan struct{})}
+	r.cmd.Stdout, r.cmd.Stderr = log, log
+	r.cmd.Env = append(os.Environ(), n.Environment...)
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	started := make(chan error)
+	forks() <- func() { started <- r.cmd.Start() }
+	if err := <-started; err != nil {
+		return fmt.Errorf("node %s: %w", n.ID, err)
+	}
+	go func() {
+		_ = r.cmd.Wait() // the status is looked at in AwaitEnd
+		close(r.ended)
+	}()
+	n.run = r
+	return nil
+}
+
+// Up reports whether the process has not ended.
+func (n *Node) Up() bool { return n.run != nil && !n.Ended() }
+
+// Ended reports whether the process has ended, and was not killed.
+func (n *Node) Ended() bool {
+	if n.run == nil {
+		return false
+	}
+	select {
+	case <-n.run.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// SignalKill asks for the end of the process, which may have come already.
+func (n *Node) SignalKill() error {
+	if n.run == nil {
+		return nil
+	}
+	if err := n.run.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("node %s: %w", n.ID, err)
+	}
+	return nil
+}
+
+// Kill ends the process with SIGKILL, if there is one, and waits for its end.
+func (n *Node) Kill() error {
+	if err := n.SignalKill(); err != nil || n.run == nil {
+		return err
+	}
+	<-n.run.ended
+	n.run = nil
+	return nil
+}
+
+// AwaitEnd waits for the process to end by itself. It returns its exit status, -1 after a signal, and the lines
+// that it wrote beside its structured log: why it ended.
+func (n *Node) AwaitEnd(ctx context.Context) (status int, lines []string, err error) {
+	r := n.run
+	if r == nil {
+		return 0, nil, fmt.Errorf("node %s is not running", n.ID)
+	}
+	select {
+	case <-r.ended:
+	case <-ctx.Done():
+		return 0, nil, fmt.Errorf("node %s goes on running: %w", n.ID, ctx.Err())
+	}
+	n.run = nil
+	lines, err = n.words(r.offset)
+	return r.cmd.ProcessState.ExitCode(), lines, err
+}
+
+// Logged is how often the node, which is up or has just ended, has logged a text since it was started.
+func (n *Node) Logged(text string) (int, error) {
+	if n.run == nil {
+		return 0, fmt.Errorf("node %s is not running", n.ID)
+	}
+	log, err := n.logFrom(n.run.offset)
+	return bytes.Count(log, []byte(text)), err
+}
+
+// logFrom is the node's log from an offset on.
+func (n *Node) logFrom(offset int64) ([]byte, error) {
+	f, err := os.Open(n.Log)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // only read from
+	return io.ReadAll(io.NewSectionReader(f, offset, 1<<30))
+}
+
+// words are the lines of the log, from an offset on, that are not of the structured log.
+func (n *Node) words(offset int64) ([]string, error) {
+	text, err := n.logFrom(offset)
+	if err != nil {
+		return nil, err
+	}
+	var words []string
+	for line := range bytes.Lines(text) {
+		if s := strings.TrimSpace(string(line)); s != "" && !strings.HasPrefix(s, "time=") {
+			words = append(words, s)
+		}
+	}
+	return words, nil
+}
+
+// Tail is the end of the node's log, to show why something failed.
+func (n *Node) Tail() string {
+	text, err := os.ReadFile(n.Log)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return strings.Join(lines[max(0, len(lines)-tailLines):], "\n")
+}

@@ -1,0 +1,59 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// Pause stops the process with SIGSTOP, and returns when all of it stands still.
+func (n *Node) Pause(ctx context.Context) error {
+	if !n.Up() {
+		return fmt.Errorf("node %s does not run, and cannot be paused", n.ID)
+	}
+	if err := n.run.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		return fmt.Errorf("node %s: %w", n.ID, err)
+	}
+	n.run.paused = true
+	return Await(ctx, n.ID+" stands still", func() bool { return still(n.run.cmd.Process.Pid) })
+}
+
+// still reports whether every thread of a process is stopped.
+func still(pid int) bool {
+	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(stats) == 0 {
+		return false
+	}
+	for _, file := range stats {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return false
+		}
+		// The state is the word after the name, which is in brackets and may hold anything.
+		after := text[bytes.LastIndexByte(text, ')')+1:]
+		if !strings.HasPrefix(string(after), " T") {
+			return false
+		}
+	}
+	return true
+}
+
+// Paused reports whether the process is paused.
+func (n *Node) Paused() bool { return n.run != nil && n.run.paused }
+
+// Resume lets a paused process go on.
+func (n *Node) Resume() error {
+	if !n.Paused() {
+		return nil
+	}
+	n.run.paused = false
+	if err := n.run.cmd.Process.Signal(syscall.SIGCONT); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("node %s: %w", n.ID, err)
+	}
+	return nil
+}
