@@ -96,6 +96,8 @@ func (n *Node) announce(ctx context.Context) (*standingAnswer, string, error) {
 		return nil, "", ctx.Err()
 	case best != nil && best.Refused != "":
 		return nil, "", fmt.Errorf("%w: %s", errLost, best.Refused)
+	case hearsay != nil && hearsay.Gone:
+		return nil, "", fmt.Errorf("%w: %s", errLost, hearsay.Refused)
 	case best != nil && best.Waits:
 		return best, fmt.Sprintf("waiting for an operator to add this node: run `quorate node add %s`", n.cfg.ID), nil
 	case best != nil:
@@ -169,7 +171,7 @@ func (n *Node) stay(ctx context.Context) error {
 		}
 		// Without a leader it may be that there is one, and that this replica was taken out.
 		known, ok := s.Node(n.cfg.ID)
-		if s.Born && (!ok || !n.isAs(known) || n.hosted.of(controlID).leader() == "") {
+		if (s.Born || n.hasCluster()) && (!ok || !n.isAs(known) || n.hosted.of(controlID).leader() == "") {
 			if _, _, err := n.announce(ctx); err != nil && ctx.Err() == nil {
 				return err
 			}

@@ -50,13 +50,7 @@ func NextControl(in ControlInput) (ControlStep, bool) {
 	if in.Leader == "" || !c.majorityUp(p, voters) {
 		return ControlStep{}, false // no step could be committed
 	}
-	active := 0
-	for _, n := range c.Nodes {
-		if n.State == state.NodeActive {
-			active++
-		}
-	}
-	want := controlVoters(active)
+	want := c.controlWanted(voters)
 	// A node that is removed needs no replica, but its vote may be needed until another has one.
 	for _, m := range p.Members {
 		if m.Learner && c.gone(m.Node) {
@@ -81,6 +75,26 @@ func NextControl(in ControlInput) (ControlStep, bool) {
 		}
 	}
 	return ControlStep{}, false
+}
+
+// controlWanted is how many voters there should be. One that drains does not count, but keeps its vote where three would
+// become fewer: until another has one in its place, or it is removed.
+func (c *cluster) controlWanted(voters []string) int {
+	active, drains := 0, false
+	for _, n := range c.Nodes {
+		switch n.State {
+		case state.NodeActive:
+			active++
+		case state.NodeDraining:
+			drains = drains || slices.Contains(voters, n.ID)
+		case state.NodeRemoved:
+		}
+	}
+	want := controlVoters(active)
+	if drains && len(voters) >= 3 {
+		want = max(want, 3)
+	}
+	return want
 }
 
 // gone reports that the node is no node of the cluster any more.

@@ -73,13 +73,46 @@ func (c *council) majorityUp() bool {
 }
 
 func (c *council) want() int {
-	active := 0
+	active, drains := 0, false
 	for _, n := range c.Nodes {
 		if n.State == state.NodeActive {
 			active++
 		}
+		drains = drains || n.State == state.NodeDraining && slices.Contains(c.voters(), n.ID)
 	}
-	return [...]int{1, 1, 2, 3, 3, 5, 5, 5, 5, 5}[active]
+	want := [...]int{1, 1, 2, 3, 3, 5, 5, 5, 5, 5}[active]
+	if drains && len(c.voters()) >= 3 {
+		return max(want, 3)
+	}
+	return want
+}
+
+// Shows that of three nodes one that drains keeps its vote, until a fourth has one in its place; and loses it for good
+// once it is removed.
+func TestADrainCostsNoVote(t *testing.T) {
+	c := &council{placement.ControlInput{Leader: "n0", ReplaceAfterNanos: replaceAfter}}
+	for k := range 3 {
+		id := fmt.Sprint("n", k)
+		c.Nodes = append(c.Nodes, placement.Node{ID: id, State: state.NodeActive})
+		c.Members = append(c.Members, placement.Member{Node: id})
+	}
+	c.Nodes[2].State = state.NodeDraining
+	for _, step := range []struct {
+		what string
+		do   func()
+		want []string
+	}{
+		{"nobody could take its place", func() {}, nil},
+		{"a fourth", func() { c.Nodes = append(c.Nodes, placement.Node{ID: "n3", State: state.NodeActive}) },
+			[]string{"add learner n3", "promote n3", "demote n2"}},
+		{"it is removed", func() { c.Nodes[2].State = state.NodeRemoved }, []string{"remove n2"}},
+	} {
+		step.do()
+		got, err := c.settle()
+		if diff := cmp.Diff(step.want, got); err != nil || diff != "" {
+			t.Errorf("%s: %v %s", step.what, err, diff)
+		}
+	}
 }
 
 // carryOut makes the change, or says why it must not be made.
