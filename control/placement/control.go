@@ -77,8 +77,8 @@ func NextControl(in ControlInput) (ControlStep, bool) {
 	return ControlStep{}, false
 }
 
-// controlWanted is how many voters there should be. One that drains does not count, but keeps its vote where three would
-// become fewer: until another has one in its place, or it is removed.
+// controlWanted is how many voters there should be. One that drains does not count, but keeps its vote where three
+// would become fewer: until another has one in its place, or it is removed.
 func (c *cluster) controlWanted(voters []string) int {
 	active, drains := 0, false
 	for _, n := range c.Nodes {
