@@ -48,11 +48,8 @@ func (w *world) mustBeWithout(n *Node) {
 	}))
 }
 
-// candidate is what a replica logs that asks for votes.
-const candidate = "entering candidate state"
-
-// mustRefuseOld starts a node with the directory that was given up, first beside one of the two others only: it asks
-// for votes, and nothing may be decided. Once both are there the node must end.
+// mustRefuseOld starts a node with the directory that was given up, beside one of the two others only: it must end before
+// it takes part in anything, and nothing may be decided.
 func (w *world) mustRefuseOld(n, other *Node) {
 	w.t.Helper()
 	must(w.t, other.Kill())
@@ -60,13 +57,16 @@ func (w *world) mustRefuseOld(n, other *Node) {
 	must(w.t, n.PutBack())
 	must(w.t, n.Start())
 	w.say("kill -9 %s, and %s comes back with its old directory", other.ID, n.ID)
-	must(w.t, process.Await(within(w.t, 60*time.Second), n.ID+" asks for votes", func() bool {
-		asked, err := n.Logged(candidate)
-		return err == nil && asked >= 6
-	}))
+	status, lines, err := n.AwaitEnd(within(w.t, 60*time.Second))
+	must(w.t, err)
+	said := strings.Join(lines, " / ")
+	w.say("%s has ended with status %d: %s", n.ID, status, said)
+	if status == 0 || !strings.Contains(said, "empty data directory") && !strings.Contains(said, "empty one") {
+		w.t.Errorf("%s must not come back with its old directory, and say what to do; status %d: %s", n.ID, status, said)
+	}
 	from := w.load.Now()
 	for _, up := range w.Nodes {
-		if up != other {
+		if up != other && up != n {
 			must(w.t, w.load.AwaitUndecided(within(w.t, 60*time.Second), from, 10, up))
 		}
 	}
@@ -76,12 +76,6 @@ func (w *world) mustRefuseOld(n, other *Node) {
 		}
 	}
 	must(w.t, other.Start())
-	status, lines, err := n.AwaitEnd(within(w.t, 60*time.Second))
-	must(w.t, err)
-	said := strings.Join(lines, " / ")
-	w.say("%s is back, and %s has ended with status %d: %s", other.ID, n.ID, status, said)
-	if status == 0 || !strings.Contains(said, "empty data directory") && !strings.Contains(said, "empty one") {
-		w.t.Errorf("%s must not come back with its old directory, and say what to do; status %d: %s", n.ID, status, said)
-	}
+	w.say("%s is back", other.ID)
 	w.mustDecide(50)
 }

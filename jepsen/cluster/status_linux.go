@@ -71,9 +71,14 @@ func (g *GroupState) wanting(voters int) error {
 // if they have, and are not the same.
 func (g *GroupState) settled() (unsettled, differ error) {
 	for _, r := range g.Replicas {
+		if !r.Reachable || r.Digest == "" || r.AppliedIndex == 0 {
+			return fmt.Errorf("the replica of %s on %s has not told what it has", g.ID, r.Node), nil
+		}
+	}
+	for _, r := range g.Replicas {
 		first := g.Replicas[0]
 		switch {
-		case !r.Reachable || r.Digest == "" || r.AppliedIndex != first.AppliedIndex:
+		case r.AppliedIndex != first.AppliedIndex:
 			unsettled = fmt.Errorf("%s has applied up to %d on %s, to %d on %s",
 				g.ID, first.AppliedIndex, first.Node, r.AppliedIndex, r.Node)
 		case r.Digest != first.Digest:

@@ -152,15 +152,6 @@ func (n *Node) AwaitEnd(ctx context.Context) (status int, lines []string, err er
 	return r.cmd.ProcessState.ExitCode(), lines, err
 }
 
-// Logged is how often the node, which is up or has just ended, has logged a text since it was started.
-func (n *Node) Logged(text string) (int, error) {
-	if n.run == nil {
-		return 0, fmt.Errorf("node %s is not running", n.ID)
-	}
-	log, err := n.logFrom(n.run.offset)
-	return bytes.Count(log, []byte(text)), err
-}
-
 // logFrom is the node's log from an offset on.
 func (n *Node) logFrom(offset int64) ([]byte, error) {
 	f, err := os.Open(n.Log)
