@@ -40,7 +40,7 @@ func (n *Node) makeCluster(ctx context.Context, partitions int, actor string) (n
 			"cluster %s is made already: see `quorate cluster status`", n.cfg.ClusterID)
 	}
 	if !n.forming.CompareAndSwap(false, true) {
-		return nil, nil, quotaerr.New(quotaerr.InvalidArgument, "this node is making the cluster already: wait for it")
+		return nil, nil, quotaerr.New(quotaerr.NoQuorum, "this node is making the cluster at this moment: ask again")
 	}
 	defer n.forming.Store(false)
 	var others []*answer

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/policy"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
@@ -120,6 +121,16 @@ func madeCluster(ctx context.Context, s *session, partitions uint32) (*initView,
 	}
 	for _, p := range r.GetPartitions() {
 		v.Partitions = append(v.Partitions, p.GetId())
+	}
+	slots := 0
+	for _, p := range r.GetPartitions() {
+		for _, o := range p.GetRanges() {
+			slots += int(o.GetLastSlot()) - int(o.GetFirstSlot()) + 1
+		}
+	}
+	if partitions != 0 && slots < fsm.NumSlots {
+		return nil, quotaerr.New(quotaerr.NoQuorum, "cluster %s is made, and not all of its partitions answer yet: ask again",
+			v.ClusterID)
 	}
 	if partitions != 0 && int(partitions) != len(v.Partitions) {
 		return nil, quotaerr.New(quotaerr.InvalidArgument, "cluster %s is made already, with %s: leave out --partitions",

@@ -20,8 +20,11 @@ var (
 	statusUnmade = &quoratev1.ClusterStatusResponse{ClusterId: "c1"}
 	statusMade   = &quoratev1.ClusterStatusResponse{
 		ClusterId: "c1", Control: &quoratev1.Partition{Id: "control"},
-		Nodes:      []*quoratev1.Node{{Id: "n0"}, {Id: "n1"}},
-		Partitions: []*quoratev1.Partition{{Id: "p0"}, {Id: "p1"}},
+		Nodes: []*quoratev1.Node{{Id: "n0"}, {Id: "n1"}},
+		Partitions: []*quoratev1.Partition{
+			{Id: "p0", Ranges: []*quoratev1.SlotRange{{FirstSlot: 0, LastSlot: 8191}}},
+			{Id: "p1", Ranges: []*quoratev1.SlotRange{{FirstSlot: 8192, LastSlot: 16383}}},
+		},
 	}
 	initDone = &quoratev1.InitClusterResponse{ClusterId: "c1", Nodes: []string{"n0", "n1"}, Partitions: []string{"p0", "p1"}}
 )
