@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorate/quorate/control/state"
 	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/internal/identity"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
@@ -205,5 +206,45 @@ func TestAddDrainRemove(t *testing.T) {
 			}
 		}
 	}
+	mustEnd(t, nodes...)
+}
+
+// Shows that the replicas of a node which has not answered for the configured time are made anew on another, in another
+// zone than the rest, and that the dead node comes back as a member without one.
+func TestDeadNodeIsReplaced(t *testing.T) {
+	configs := mustConfigs(t, 4)
+	var nodes []*running
+	for k, cfg := range configs {
+		cfg.Placement.ReplaceAfter = downAfter + time.Second
+		cfg.Zone = string("xyzz"[k])
+		nodes = append(nodes, mustRun(t, cfg))
+	}
+	mustInit(t, nodes, 4)
+	untilReady(t, nodes...)
+	mustEnd(t, nodes[3])
+	alive := nodes[:3]
+	without := func(id string) func() bool {
+		return func() bool {
+			for _, n := range alive {
+				if n.hosted.of(controlID).leads() {
+					s := n.control().State()
+					return settled(n, 4, 3) && !slices.ContainsFunc(s.Partitions, func(p *state.Partition) bool {
+						return slices.Contains(p.Replicas, id)
+					})
+				}
+			}
+			return false
+		}
+	}
+	eventually(t, "its replicas are elsewhere", without("n3"), func() any { return standings(alive[0]) })
+	for p := range 4 {
+		for k := range 4 {
+			if allowed := mustDecide(t, alive, fmt.Sprint("w", p), fmt.Sprint(k)); allowed != (k < 3) {
+				t.Errorf("w%d: the check %d is allowed: %v", p, k, allowed)
+			}
+		}
+	}
+	nodes[3] = mustRun(t, configs[3])
+	untilReady(t, nodes...)
 	mustEnd(t, nodes...)
 }
