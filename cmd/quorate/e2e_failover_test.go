@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"syscall"
 	"testing"
@@ -126,6 +127,9 @@ func TestStoppedLeader(t *testing.T) {
 	}
 	for range waiting {
 		w := <-waited
+		if errors.Is(w.err, syscall.ECONNRESET) {
+			continue // the stop outlasted the time for a request's head, which was never read; what was used shows below
+		}
 		if _, ok := honest(w.err); w.decision.Allowed || w.err != nil && !ok {
 			t.Errorf("one that waited at the stopped leader got %+v %v", w.decision, w.err)
 		}
