@@ -377,7 +377,9 @@ func TestWaitingReplica(t *testing.T) {
 	for range 2 {
 		p.launch(t, "n2")
 		until(t, "n2 says what it waits for", func() bool {
-			return saysWaiting(p.node("n2"), "looking for ") // the leader, which alone can say
+			// The one that is left may not know yet that the lost directory was given up.
+			return saysWaiting(p.node("n2"), "looking for the node that leads the control group") ||
+				saysWaiting(p.node("n2"), "looking for a leader of the control group that confirms this")
 		})
 		mustBeUnavailable(t, p.node("n2"), "no_quorum")
 		p.kill(t, "n2")

@@ -46,8 +46,7 @@ func (c *checker) carried(r *Revision, admissions []admission) {
 			if l.Max == 0 {
 				continue
 			}
-			// A class that was not listed for longer than its windows, and is again, knows nothing of before.
-			since := max(c.known.since(earlier.Number, l.over), c.known.since(r.Number, l.over))
+			since := c.known.since(earlier.Number, l.over)
 			judged := func(a admission) bool {
 				return a.revision == r.Number && a.check.Class == name && a.to < until
 			}
