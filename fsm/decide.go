@@ -301,10 +301,9 @@ func (l *applied) taken(earlier []charged) uint64 {
 
 // each calls f with each log that l counts and the time after which its admissions count.
 func (m *Machine) each(l *applied, f func(log *rolling, after Time)) {
-	since := m.now - Time(l.limit.WindowNanos)
 	if l.scope.group == nil {
 		if k := l.caller.key(l.scope.class); k != nil {
-			f(&k.log, max(since, k.class.knownSince))
+			f(&k.log, m.countsAfter(l, k.class))
 		}
 		return
 	}
@@ -313,9 +312,19 @@ func (m *Machine) each(l *applied, f func(log *rolling, after Time)) {
 	}
 	for _, k := range l.caller.keys {
 		if l.scope.contains(k.class.name) {
-			f(&k.log, max(since, k.class.knownSince))
+			f(&k.log, m.countsAfter(l, k.class))
 		}
 	}
+}
+
+// countsAfter is the time after which the admissions of a class count for l. A carried limit counts all that
+// is held for it: it was exact, and a class that is listed again begins to be known only now.
+func (m *Machine) countsAfter(l *applied, of *class) Time {
+	since := m.now - Time(l.limit.WindowNanos)
+	if l.carried {
+		return since
+	}
+	return max(since, of.knownSince)
 }
 
 // usage is what l counts now.

@@ -22,7 +22,7 @@ type hold struct {
 type class struct {
 	name       string
 	windows    policy.Windows // of the policy in force; zero when it does not list the class
-	knownSince Time           // admissions at or before it do not count
+	knownSince Time           // admissions at or before it count for carried limits only
 	// removed are windows that were shortened or removed: they count as kept history until as much time
 	// has passed, so that a rollback hands nothing out again.
 	removed []hold
@@ -60,7 +60,8 @@ func (c *class) keep(now Time) Time {
 // horizon is the time before which no admission can ever count again. One that is exactly keep old has
 // expired, but is held: where it is as old as the partition, a longer window may count it.
 func (c *class) horizon(now Time) Time {
-	return max(now-c.keep(now), c.knownSince+1)
+	known := max(now-Time(c.kept(now)), c.knownSince+1)
+	return min(known, now-Time(longestHold(c.carried, now)))
 }
 
 // listed reports that p has a rule for the class itself.

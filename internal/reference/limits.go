@@ -138,7 +138,7 @@ func (m *Model) counted(l limit, principal string, at fsm.Time) []admission {
 	var in []admission
 	for _, a := range m.admissions {
 		if a.principal == principal && slices.Contains(l.classes, a.class) &&
-			a.at > at-fsm.Time(l.WindowNanos) && a.at > m.known.class(a.class) {
+			a.at > at-fsm.Time(l.WindowNanos) && (l.carried || a.at > m.known.class(a.class)) {
 			in = append(in, a)
 		}
 	}
