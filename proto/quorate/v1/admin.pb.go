@@ -92,6 +92,71 @@ func (Role) EnumDescriptor() ([]byte, []int) {
 	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{0}
 }
 
+// PlanKind is what a plan is for.
+type PlanKind int32
+
+const (
+	// Not known.
+	PlanKind_PLAN_KIND_UNSPECIFIED PlanKind = 0
+	// Moves slots to a partition that is made for them.
+	PlanKind_PLAN_KIND_SPLIT PlanKind = 1
+	// Moves all slots of a partition to another, and ends the first.
+	PlanKind_PLAN_KIND_MERGE PlanKind = 2
+	// Moves some slots to another partition.
+	PlanKind_PLAN_KIND_MOVE PlanKind = 3
+	// Makes a partition anew that has lost its majority for good, of what one replica still has.
+	PlanKind_PLAN_KIND_RECOVER PlanKind = 4
+	// Makes a partition of a backup.
+	PlanKind_PLAN_KIND_RESTORE PlanKind = 5
+)
+
+// Enum value maps for PlanKind.
+var (
+	PlanKind_name = map[int32]string{
+		0: "PLAN_KIND_UNSPECIFIED",
+		1: "PLAN_KIND_SPLIT",
+		2: "PLAN_KIND_MERGE",
+		3: "PLAN_KIND_MOVE",
+		4: "PLAN_KIND_RECOVER",
+		5: "PLAN_KIND_RESTORE",
+	}
+	PlanKind_value = map[string]int32{
+		"PLAN_KIND_UNSPECIFIED": 0,
+		"PLAN_KIND_SPLIT":       1,
+		"PLAN_KIND_MERGE":       2,
+		"PLAN_KIND_MOVE":        3,
+		"PLAN_KIND_RECOVER":     4,
+		"PLAN_KIND_RESTORE":     5,
+	}
+)
+
+func (x PlanKind) Enum() *PlanKind {
+	p := new(PlanKind)
+	*p = x
+	return p
+}
+
+func (x PlanKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PlanKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_quorate_v1_admin_proto_enumTypes[1].Descriptor()
+}
+
+func (PlanKind) Type() protoreflect.EnumType {
+	return &file_quorate_v1_admin_proto_enumTypes[1]
+}
+
+func (x PlanKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PlanKind.Descriptor instead.
+func (PlanKind) EnumDescriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{1}
+}
+
 // ClusterStatusRequest asks for everything.
 type ClusterStatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3411,6 +3476,740 @@ func (*RevokeTokenResponse) Descriptor() ([]byte, []int) {
 	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{50}
 }
 
+// StartPlanRequest says what is to move.
+type StartPlanRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What for; not PLAN_KIND_RESTORE.
+	Kind PlanKind `protobuf:"varint,1,opt,name=kind,proto3,enum=quorate.v1.PlanKind" json:"kind,omitempty"`
+	// The partition that has the slots.
+	Source string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
+	// The partition that is to have them; empty for a split and for a recovery.
+	Destination string `protobuf:"bytes,3,opt,name=destination,proto3" json:"destination,omitempty"`
+	// The slots, without epochs. For a split none means the upper half of what the source owns; for a merge and a
+	// recovery there are none, since all move.
+	Ranges []*SlotRange `protobuf:"bytes,4,rep,name=ranges,proto3" json:"ranges,omitempty"`
+	// For a recovery: the node whose replica is taken.
+	Node string `protobuf:"bytes,5,opt,name=node,proto3" json:"node,omitempty"`
+	// For a recovery: what was admitted after that replica's last entry is given up. Without it each principal is
+	// denied until its longest window has passed.
+	AcceptLoss bool `protobuf:"varint,6,opt,name=accept_loss,json=acceptLoss,proto3" json:"accept_loss,omitempty"`
+	// Why, for the audit trail.
+	Comment       string `protobuf:"bytes,7,opt,name=comment,proto3" json:"comment,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StartPlanRequest) Reset() {
+	*x = StartPlanRequest{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StartPlanRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StartPlanRequest) ProtoMessage() {}
+
+func (x *StartPlanRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StartPlanRequest.ProtoReflect.Descriptor instead.
+func (*StartPlanRequest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *StartPlanRequest) GetKind() PlanKind {
+	if x != nil {
+		return x.Kind
+	}
+	return PlanKind_PLAN_KIND_UNSPECIFIED
+}
+
+func (x *StartPlanRequest) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *StartPlanRequest) GetDestination() string {
+	if x != nil {
+		return x.Destination
+	}
+	return ""
+}
+
+func (x *StartPlanRequest) GetRanges() []*SlotRange {
+	if x != nil {
+		return x.Ranges
+	}
+	return nil
+}
+
+func (x *StartPlanRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *StartPlanRequest) GetAcceptLoss() bool {
+	if x != nil {
+		return x.AcceptLoss
+	}
+	return false
+}
+
+func (x *StartPlanRequest) GetComment() string {
+	if x != nil {
+		return x.Comment
+	}
+	return ""
+}
+
+// StartPlanResponse is the plan that was begun.
+type StartPlanResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The plan.
+	Plan          *Plan `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StartPlanResponse) Reset() {
+	*x = StartPlanResponse{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StartPlanResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StartPlanResponse) ProtoMessage() {}
+
+func (x *StartPlanResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StartPlanResponse.ProtoReflect.Descriptor instead.
+func (*StartPlanResponse) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *StartPlanResponse) GetPlan() *Plan {
+	if x != nil {
+		return x.Plan
+	}
+	return nil
+}
+
+// Plan is a plan as it stands.
+type Plan struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its number.
+	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// What it is for.
+	Kind PlanKind `protobuf:"varint,2,opt,name=kind,proto3,enum=quorate.v1.PlanKind" json:"kind,omitempty"`
+	// The partition that has, or had, the slots; empty for a restore.
+	Source string `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
+	// The partition that is to have, or has, them.
+	Destination string `protobuf:"bytes,4,opt,name=destination,proto3" json:"destination,omitempty"`
+	// The slots, under the epochs at its start.
+	Ranges []*SlotRange `protobuf:"bytes,5,rep,name=ranges,proto3" json:"ranges,omitempty"`
+	// open, decided, aborted, done or undone. The last two have ended.
+	Phase string `protobuf:"bytes,6,opt,name=phase,proto3" json:"phase,omitempty"`
+	// What is being done at present, in a few words; empty once it has ended.
+	Progress string `protobuf:"bytes,7,opt,name=progress,proto3" json:"progress,omitempty"`
+	// The epoch of the slots at the destination, once it is decided.
+	Epoch uint64 `protobuf:"varint,8,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// When it began and ended, by the clock of the node that led the control group.
+	Started *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=started,proto3" json:"started,omitempty"`
+	// When it ended; absent while it has not.
+	Ended *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=ended,proto3" json:"ended,omitempty"`
+	// Who began it.
+	Author string `protobuf:"bytes,11,opt,name=author,proto3" json:"author,omitempty"`
+	// Why it was begun.
+	Comment string `protobuf:"bytes,12,opt,name=comment,proto3" json:"comment,omitempty"`
+	// Why it was undone; empty while it was not.
+	Message string `protobuf:"bytes,13,opt,name=message,proto3" json:"message,omitempty"`
+	// The node whose replica or backup the state is taken from; empty for what the source's leader has.
+	Node string `protobuf:"bytes,14,opt,name=node,proto3" json:"node,omitempty"`
+	// Whether admissions that are not in that replica or backup were given up.
+	AcceptLoss    bool `protobuf:"varint,15,opt,name=accept_loss,json=acceptLoss,proto3" json:"accept_loss,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Plan) Reset() {
+	*x = Plan{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Plan) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Plan) ProtoMessage() {}
+
+func (x *Plan) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Plan.ProtoReflect.Descriptor instead.
+func (*Plan) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *Plan) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *Plan) GetKind() PlanKind {
+	if x != nil {
+		return x.Kind
+	}
+	return PlanKind_PLAN_KIND_UNSPECIFIED
+}
+
+func (x *Plan) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *Plan) GetDestination() string {
+	if x != nil {
+		return x.Destination
+	}
+	return ""
+}
+
+func (x *Plan) GetRanges() []*SlotRange {
+	if x != nil {
+		return x.Ranges
+	}
+	return nil
+}
+
+func (x *Plan) GetPhase() string {
+	if x != nil {
+		return x.Phase
+	}
+	return ""
+}
+
+func (x *Plan) GetProgress() string {
+	if x != nil {
+		return x.Progress
+	}
+	return ""
+}
+
+func (x *Plan) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Plan) GetStarted() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Started
+	}
+	return nil
+}
+
+func (x *Plan) GetEnded() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Ended
+	}
+	return nil
+}
+
+func (x *Plan) GetAuthor() string {
+	if x != nil {
+		return x.Author
+	}
+	return ""
+}
+
+func (x *Plan) GetComment() string {
+	if x != nil {
+		return x.Comment
+	}
+	return ""
+}
+
+func (x *Plan) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Plan) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Plan) GetAcceptLoss() bool {
+	if x != nil {
+		return x.AcceptLoss
+	}
+	return false
+}
+
+// AbortPlanRequest names a plan.
+type AbortPlanRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its number.
+	Plan uint64 `protobuf:"varint,1,opt,name=plan,proto3" json:"plan,omitempty"`
+	// Why, for the audit trail.
+	Comment       string `protobuf:"bytes,2,opt,name=comment,proto3" json:"comment,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AbortPlanRequest) Reset() {
+	*x = AbortPlanRequest{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AbortPlanRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AbortPlanRequest) ProtoMessage() {}
+
+func (x *AbortPlanRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AbortPlanRequest.ProtoReflect.Descriptor instead.
+func (*AbortPlanRequest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *AbortPlanRequest) GetPlan() uint64 {
+	if x != nil {
+		return x.Plan
+	}
+	return 0
+}
+
+func (x *AbortPlanRequest) GetComment() string {
+	if x != nil {
+		return x.Comment
+	}
+	return ""
+}
+
+// AbortPlanResponse is empty: ListPlans tells when it is undone.
+type AbortPlanResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AbortPlanResponse) Reset() {
+	*x = AbortPlanResponse{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AbortPlanResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AbortPlanResponse) ProtoMessage() {}
+
+func (x *AbortPlanResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AbortPlanResponse.ProtoReflect.Descriptor instead.
+func (*AbortPlanResponse) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{55}
+}
+
+// ListPlansRequest asks for plans.
+type ListPlansRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only this one; 0: all that are under way, and those that ended lately.
+	Plan          uint64 `protobuf:"varint,1,opt,name=plan,proto3" json:"plan,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPlansRequest) Reset() {
+	*x = ListPlansRequest{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPlansRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPlansRequest) ProtoMessage() {}
+
+func (x *ListPlansRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPlansRequest.ProtoReflect.Descriptor instead.
+func (*ListPlansRequest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *ListPlansRequest) GetPlan() uint64 {
+	if x != nil {
+		return x.Plan
+	}
+	return 0
+}
+
+// ListPlansResponse lists plans.
+type ListPlansResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The newest first.
+	Plans         []*Plan `protobuf:"bytes,1,rep,name=plans,proto3" json:"plans,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPlansResponse) Reset() {
+	*x = ListPlansResponse{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPlansResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPlansResponse) ProtoMessage() {}
+
+func (x *ListPlansResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPlansResponse.ProtoReflect.Descriptor instead.
+func (*ListPlansResponse) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *ListPlansResponse) GetPlans() []*Plan {
+	if x != nil {
+		return x.Plans
+	}
+	return nil
+}
+
+// SaveSnapshotRequest asks for a backup.
+type SaveSnapshotRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Why, for the audit trail.
+	Comment       string `protobuf:"bytes,1,opt,name=comment,proto3" json:"comment,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SaveSnapshotRequest) Reset() {
+	*x = SaveSnapshotRequest{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SaveSnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SaveSnapshotRequest) ProtoMessage() {}
+
+func (x *SaveSnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SaveSnapshotRequest.ProtoReflect.Descriptor instead.
+func (*SaveSnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{58}
+}
+
+func (x *SaveSnapshotRequest) GetComment() string {
+	if x != nil {
+		return x.Comment
+	}
+	return ""
+}
+
+// SaveSnapshotResponse is a piece of a backup.
+type SaveSnapshotResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The next bytes of the backup's file.
+	Chunk         []byte `protobuf:"bytes,1,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SaveSnapshotResponse) Reset() {
+	*x = SaveSnapshotResponse{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SaveSnapshotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SaveSnapshotResponse) ProtoMessage() {}
+
+func (x *SaveSnapshotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SaveSnapshotResponse.ProtoReflect.Descriptor instead.
+func (*SaveSnapshotResponse) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *SaveSnapshotResponse) GetChunk() []byte {
+	if x != nil {
+		return x.Chunk
+	}
+	return nil
+}
+
+// RestoreSnapshotRequest is a piece of a backup.
+type RestoreSnapshotRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The next bytes of the backup's file, at most 512 KiB.
+	Chunk []byte `protobuf:"bytes,1,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	// In the first piece: what was admitted after the backup is given up. Without it each principal is denied until
+	// its longest window has passed since the restore.
+	AcceptLoss bool `protobuf:"varint,2,opt,name=accept_loss,json=acceptLoss,proto3" json:"accept_loss,omitempty"`
+	// In the first piece: why, for the audit trail.
+	Comment       string `protobuf:"bytes,3,opt,name=comment,proto3" json:"comment,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreSnapshotRequest) Reset() {
+	*x = RestoreSnapshotRequest{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreSnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreSnapshotRequest) ProtoMessage() {}
+
+func (x *RestoreSnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreSnapshotRequest.ProtoReflect.Descriptor instead.
+func (*RestoreSnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{60}
+}
+
+func (x *RestoreSnapshotRequest) GetChunk() []byte {
+	if x != nil {
+		return x.Chunk
+	}
+	return nil
+}
+
+func (x *RestoreSnapshotRequest) GetAcceptLoss() bool {
+	if x != nil {
+		return x.AcceptLoss
+	}
+	return false
+}
+
+func (x *RestoreSnapshotRequest) GetComment() string {
+	if x != nil {
+		return x.Comment
+	}
+	return ""
+}
+
+// RestoreSnapshotResponse tells what was made.
+type RestoreSnapshotResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The cluster's id.
+	ClusterId string `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// The incarnation that begins.
+	Incarnation uint32 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// The nodes that it begins with.
+	Nodes []string `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	// Its partitions.
+	Partitions    []string `protobuf:"bytes,4,rep,name=partitions,proto3" json:"partitions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreSnapshotResponse) Reset() {
+	*x = RestoreSnapshotResponse{}
+	mi := &file_quorate_v1_admin_proto_msgTypes[61]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreSnapshotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreSnapshotResponse) ProtoMessage() {}
+
+func (x *RestoreSnapshotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_admin_proto_msgTypes[61]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreSnapshotResponse.ProtoReflect.Descriptor instead.
+func (*RestoreSnapshotResponse) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_admin_proto_rawDescGZIP(), []int{61}
+}
+
+func (x *RestoreSnapshotResponse) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *RestoreSnapshotResponse) GetIncarnation() uint32 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *RestoreSnapshotResponse) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *RestoreSnapshotResponse) GetPartitions() []string {
+	if x != nil {
+		return x.Partitions
+	}
+	return nil
+}
+
 var File_quorate_v1_admin_proto protoreflect.FileDescriptor
 
 const file_quorate_v1_admin_proto_rawDesc = "" +
@@ -3644,7 +4443,61 @@ const file_quorate_v1_admin_proto_rawDesc = "" +
 	"\x12RevokeTokenRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\acomment\x18\x02 \x01(\tR\acomment\"\x15\n" +
-	"\x13RevokeTokenResponse*\x8e\x01\n" +
+	"\x13RevokeTokenResponse\"\xf4\x01\n" +
+	"\x10StartPlanRequest\x12(\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x14.quorate.v1.PlanKindR\x04kind\x12\x16\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\x12 \n" +
+	"\vdestination\x18\x03 \x01(\tR\vdestination\x12-\n" +
+	"\x06ranges\x18\x04 \x03(\v2\x15.quorate.v1.SlotRangeR\x06ranges\x12\x12\n" +
+	"\x04node\x18\x05 \x01(\tR\x04node\x12\x1f\n" +
+	"\vaccept_loss\x18\x06 \x01(\bR\n" +
+	"acceptLoss\x12\x18\n" +
+	"\acomment\x18\a \x01(\tR\acomment\"9\n" +
+	"\x11StartPlanResponse\x12$\n" +
+	"\x04plan\x18\x01 \x01(\v2\x10.quorate.v1.PlanR\x04plan\"\xda\x03\n" +
+	"\x04Plan\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12(\n" +
+	"\x04kind\x18\x02 \x01(\x0e2\x14.quorate.v1.PlanKindR\x04kind\x12\x16\n" +
+	"\x06source\x18\x03 \x01(\tR\x06source\x12 \n" +
+	"\vdestination\x18\x04 \x01(\tR\vdestination\x12-\n" +
+	"\x06ranges\x18\x05 \x03(\v2\x15.quorate.v1.SlotRangeR\x06ranges\x12\x14\n" +
+	"\x05phase\x18\x06 \x01(\tR\x05phase\x12\x1a\n" +
+	"\bprogress\x18\a \x01(\tR\bprogress\x12\x14\n" +
+	"\x05epoch\x18\b \x01(\x04R\x05epoch\x124\n" +
+	"\astarted\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x120\n" +
+	"\x05ended\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\x05ended\x12\x16\n" +
+	"\x06author\x18\v \x01(\tR\x06author\x12\x18\n" +
+	"\acomment\x18\f \x01(\tR\acomment\x12\x18\n" +
+	"\amessage\x18\r \x01(\tR\amessage\x12\x12\n" +
+	"\x04node\x18\x0e \x01(\tR\x04node\x12\x1f\n" +
+	"\vaccept_loss\x18\x0f \x01(\bR\n" +
+	"acceptLoss\"@\n" +
+	"\x10AbortPlanRequest\x12\x12\n" +
+	"\x04plan\x18\x01 \x01(\x04R\x04plan\x12\x18\n" +
+	"\acomment\x18\x02 \x01(\tR\acomment\"\x13\n" +
+	"\x11AbortPlanResponse\"&\n" +
+	"\x10ListPlansRequest\x12\x12\n" +
+	"\x04plan\x18\x01 \x01(\x04R\x04plan\";\n" +
+	"\x11ListPlansResponse\x12&\n" +
+	"\x05plans\x18\x01 \x03(\v2\x10.quorate.v1.PlanR\x05plans\"/\n" +
+	"\x13SaveSnapshotRequest\x12\x18\n" +
+	"\acomment\x18\x01 \x01(\tR\acomment\",\n" +
+	"\x14SaveSnapshotResponse\x12\x14\n" +
+	"\x05chunk\x18\x01 \x01(\fR\x05chunk\"i\n" +
+	"\x16RestoreSnapshotRequest\x12\x14\n" +
+	"\x05chunk\x18\x01 \x01(\fR\x05chunk\x12\x1f\n" +
+	"\vaccept_loss\x18\x02 \x01(\bR\n" +
+	"acceptLoss\x12\x18\n" +
+	"\acomment\x18\x03 \x01(\tR\acomment\"\x90\x01\n" +
+	"\x17RestoreSnapshotResponse\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\rR\vincarnation\x12\x14\n" +
+	"\x05nodes\x18\x03 \x03(\tR\x05nodes\x12\x1e\n" +
+	"\n" +
+	"partitions\x18\x04 \x03(\tR\n" +
+	"partitions*\x8e\x01\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vROLE_LEADER\x10\x01\x12\x11\n" +
@@ -3652,7 +4505,14 @@ const file_quorate_v1_admin_proto_rawDesc = "" +
 	"\x0eROLE_CANDIDATE\x10\x03\x12\x10\n" +
 	"\fROLE_LEARNER\x10\x04\x12\x14\n" +
 	"\x10ROLE_UNREACHABLE\x10\x05\x12\x10\n" +
-	"\fROLE_STOPPED\x10\x062\xaa\r\n" +
+	"\fROLE_STOPPED\x10\x06*\x91\x01\n" +
+	"\bPlanKind\x12\x19\n" +
+	"\x15PLAN_KIND_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fPLAN_KIND_SPLIT\x10\x01\x12\x13\n" +
+	"\x0fPLAN_KIND_MERGE\x10\x02\x12\x12\n" +
+	"\x0ePLAN_KIND_MOVE\x10\x03\x12\x15\n" +
+	"\x11PLAN_KIND_RECOVER\x10\x04\x12\x15\n" +
+	"\x11PLAN_KIND_RESTORE\x10\x052\xbb\x10\n" +
 	"\x05Admin\x12T\n" +
 	"\rClusterStatus\x12 .quorate.v1.ClusterStatusRequest\x1a!.quorate.v1.ClusterStatusResponse\x12N\n" +
 	"\vInitCluster\x12\x1e.quorate.v1.InitClusterRequest\x1a\x1f.quorate.v1.InitClusterResponse\x12H\n" +
@@ -3662,7 +4522,12 @@ const file_quorate_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"RemoveNode\x12\x1d.quorate.v1.RemoveNodeRequest\x1a\x1e.quorate.v1.RemoveNodeResponse\x12N\n" +
 	"\vReplaceNode\x12\x1e.quorate.v1.ReplaceNodeRequest\x1a\x1f.quorate.v1.ReplaceNodeResponse\x12W\n" +
-	"\x0eTransferLeader\x12!.quorate.v1.TransferLeaderRequest\x1a\".quorate.v1.TransferLeaderResponse\x12S\n" +
+	"\x0eTransferLeader\x12!.quorate.v1.TransferLeaderRequest\x1a\".quorate.v1.TransferLeaderResponse\x12H\n" +
+	"\tStartPlan\x12\x1c.quorate.v1.StartPlanRequest\x1a\x1d.quorate.v1.StartPlanResponse\x12H\n" +
+	"\tAbortPlan\x12\x1c.quorate.v1.AbortPlanRequest\x1a\x1d.quorate.v1.AbortPlanResponse\x12H\n" +
+	"\tListPlans\x12\x1c.quorate.v1.ListPlansRequest\x1a\x1d.quorate.v1.ListPlansResponse\x12S\n" +
+	"\fSaveSnapshot\x12\x1f.quorate.v1.SaveSnapshotRequest\x1a .quorate.v1.SaveSnapshotResponse0\x01\x12\\\n" +
+	"\x0fRestoreSnapshot\x12\".quorate.v1.RestoreSnapshotRequest\x1a#.quorate.v1.RestoreSnapshotResponse(\x01\x12S\n" +
 	"\fUploadPolicy\x12\x1f.quorate.v1.UploadPolicyRequest\x1a .quorate.v1.UploadPolicyResponse(\x01\x12Y\n" +
 	"\x0eDownloadPolicy\x12!.quorate.v1.DownloadPolicyRequest\x1a\".quorate.v1.DownloadPolicyResponse0\x01\x12N\n" +
 	"\vApplyPolicy\x12\x1e.quorate.v1.ApplyPolicyRequest\x1a\x1f.quorate.v1.ApplyPolicyResponse\x12T\n" +
@@ -3690,143 +4555,173 @@ func file_quorate_v1_admin_proto_rawDescGZIP() []byte {
 	return file_quorate_v1_admin_proto_rawDescData
 }
 
-var file_quorate_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_quorate_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
+var file_quorate_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_quorate_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
 var file_quorate_v1_admin_proto_goTypes = []any{
-	(Role)(0),                      // 0: quorate.v1.Role
-	(*ClusterStatusRequest)(nil),   // 1: quorate.v1.ClusterStatusRequest
-	(*ClusterStatusResponse)(nil),  // 2: quorate.v1.ClusterStatusResponse
-	(*Node)(nil),                   // 3: quorate.v1.Node
-	(*Partition)(nil),              // 4: quorate.v1.Partition
-	(*ReplicaState)(nil),           // 5: quorate.v1.ReplicaState
-	(*ReplaceNodeRequest)(nil),     // 6: quorate.v1.ReplaceNodeRequest
-	(*ReplaceNodeResponse)(nil),    // 7: quorate.v1.ReplaceNodeResponse
-	(*RemovedReplica)(nil),         // 8: quorate.v1.RemovedReplica
-	(*InitClusterRequest)(nil),     // 9: quorate.v1.InitClusterRequest
-	(*InitClusterResponse)(nil),    // 10: quorate.v1.InitClusterResponse
-	(*ListNodesRequest)(nil),       // 11: quorate.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),      // 12: quorate.v1.ListNodesResponse
-	(*NodeInfo)(nil),               // 13: quorate.v1.NodeInfo
-	(*AddNodeRequest)(nil),         // 14: quorate.v1.AddNodeRequest
-	(*AddNodeResponse)(nil),        // 15: quorate.v1.AddNodeResponse
-	(*DrainNodeRequest)(nil),       // 16: quorate.v1.DrainNodeRequest
-	(*DrainNodeResponse)(nil),      // 17: quorate.v1.DrainNodeResponse
-	(*RemoveNodeRequest)(nil),      // 18: quorate.v1.RemoveNodeRequest
-	(*RemoveNodeResponse)(nil),     // 19: quorate.v1.RemoveNodeResponse
-	(*TransferLeaderRequest)(nil),  // 20: quorate.v1.TransferLeaderRequest
-	(*TransferLeaderResponse)(nil), // 21: quorate.v1.TransferLeaderResponse
-	(*UploadPolicyRequest)(nil),    // 22: quorate.v1.UploadPolicyRequest
-	(*UploadPolicyResponse)(nil),   // 23: quorate.v1.UploadPolicyResponse
-	(*DownloadPolicyRequest)(nil),  // 24: quorate.v1.DownloadPolicyRequest
-	(*DownloadPolicyResponse)(nil), // 25: quorate.v1.DownloadPolicyResponse
-	(*Revision)(nil),               // 26: quorate.v1.Revision
-	(*ApplyPolicyRequest)(nil),     // 27: quorate.v1.ApplyPolicyRequest
-	(*ApplyPolicyResponse)(nil),    // 28: quorate.v1.ApplyPolicyResponse
-	(*RollbackPolicyRequest)(nil),  // 29: quorate.v1.RollbackPolicyRequest
-	(*SwitchClassRequest)(nil),     // 30: quorate.v1.SwitchClassRequest
-	(*ListPoliciesRequest)(nil),    // 31: quorate.v1.ListPoliciesRequest
-	(*ListPoliciesResponse)(nil),   // 32: quorate.v1.ListPoliciesResponse
-	(*DiffPoliciesRequest)(nil),    // 33: quorate.v1.DiffPoliciesRequest
-	(*DiffPoliciesResponse)(nil),   // 34: quorate.v1.DiffPoliciesResponse
-	(*PolicyStatusRequest)(nil),    // 35: quorate.v1.PolicyStatusRequest
-	(*PolicyStatusResponse)(nil),   // 36: quorate.v1.PolicyStatusResponse
-	(*PartitionPolicy)(nil),        // 37: quorate.v1.PartitionPolicy
-	(*CarriedRule)(nil),            // 38: quorate.v1.CarriedRule
-	(*ForgiveUsageRequest)(nil),    // 39: quorate.v1.ForgiveUsageRequest
-	(*ForgiveUsageResponse)(nil),   // 40: quorate.v1.ForgiveUsageResponse
-	(*ForgivenUsage)(nil),          // 41: quorate.v1.ForgivenUsage
-	(*SearchAuditRequest)(nil),     // 42: quorate.v1.SearchAuditRequest
-	(*SearchAuditResponse)(nil),    // 43: quorate.v1.SearchAuditResponse
-	(*AuditRecord)(nil),            // 44: quorate.v1.AuditRecord
-	(*CreateTokenRequest)(nil),     // 45: quorate.v1.CreateTokenRequest
-	(*CreateTokenResponse)(nil),    // 46: quorate.v1.CreateTokenResponse
-	(*Token)(nil),                  // 47: quorate.v1.Token
-	(*ListTokensRequest)(nil),      // 48: quorate.v1.ListTokensRequest
-	(*ListTokensResponse)(nil),     // 49: quorate.v1.ListTokensResponse
-	(*RevokeTokenRequest)(nil),     // 50: quorate.v1.RevokeTokenRequest
-	(*RevokeTokenResponse)(nil),    // 51: quorate.v1.RevokeTokenResponse
-	(*SlotRange)(nil),              // 52: quorate.v1.SlotRange
-	(*durationpb.Duration)(nil),    // 53: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),  // 54: google.protobuf.Timestamp
+	(Role)(0),                       // 0: quorate.v1.Role
+	(PlanKind)(0),                   // 1: quorate.v1.PlanKind
+	(*ClusterStatusRequest)(nil),    // 2: quorate.v1.ClusterStatusRequest
+	(*ClusterStatusResponse)(nil),   // 3: quorate.v1.ClusterStatusResponse
+	(*Node)(nil),                    // 4: quorate.v1.Node
+	(*Partition)(nil),               // 5: quorate.v1.Partition
+	(*ReplicaState)(nil),            // 6: quorate.v1.ReplicaState
+	(*ReplaceNodeRequest)(nil),      // 7: quorate.v1.ReplaceNodeRequest
+	(*ReplaceNodeResponse)(nil),     // 8: quorate.v1.ReplaceNodeResponse
+	(*RemovedReplica)(nil),          // 9: quorate.v1.RemovedReplica
+	(*InitClusterRequest)(nil),      // 10: quorate.v1.InitClusterRequest
+	(*InitClusterResponse)(nil),     // 11: quorate.v1.InitClusterResponse
+	(*ListNodesRequest)(nil),        // 12: quorate.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),       // 13: quorate.v1.ListNodesResponse
+	(*NodeInfo)(nil),                // 14: quorate.v1.NodeInfo
+	(*AddNodeRequest)(nil),          // 15: quorate.v1.AddNodeRequest
+	(*AddNodeResponse)(nil),         // 16: quorate.v1.AddNodeResponse
+	(*DrainNodeRequest)(nil),        // 17: quorate.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),       // 18: quorate.v1.DrainNodeResponse
+	(*RemoveNodeRequest)(nil),       // 19: quorate.v1.RemoveNodeRequest
+	(*RemoveNodeResponse)(nil),      // 20: quorate.v1.RemoveNodeResponse
+	(*TransferLeaderRequest)(nil),   // 21: quorate.v1.TransferLeaderRequest
+	(*TransferLeaderResponse)(nil),  // 22: quorate.v1.TransferLeaderResponse
+	(*UploadPolicyRequest)(nil),     // 23: quorate.v1.UploadPolicyRequest
+	(*UploadPolicyResponse)(nil),    // 24: quorate.v1.UploadPolicyResponse
+	(*DownloadPolicyRequest)(nil),   // 25: quorate.v1.DownloadPolicyRequest
+	(*DownloadPolicyResponse)(nil),  // 26: quorate.v1.DownloadPolicyResponse
+	(*Revision)(nil),                // 27: quorate.v1.Revision
+	(*ApplyPolicyRequest)(nil),      // 28: quorate.v1.ApplyPolicyRequest
+	(*ApplyPolicyResponse)(nil),     // 29: quorate.v1.ApplyPolicyResponse
+	(*RollbackPolicyRequest)(nil),   // 30: quorate.v1.RollbackPolicyRequest
+	(*SwitchClassRequest)(nil),      // 31: quorate.v1.SwitchClassRequest
+	(*ListPoliciesRequest)(nil),     // 32: quorate.v1.ListPoliciesRequest
+	(*ListPoliciesResponse)(nil),    // 33: quorate.v1.ListPoliciesResponse
+	(*DiffPoliciesRequest)(nil),     // 34: quorate.v1.DiffPoliciesRequest
+	(*DiffPoliciesResponse)(nil),    // 35: quorate.v1.DiffPoliciesResponse
+	(*PolicyStatusRequest)(nil),     // 36: quorate.v1.PolicyStatusRequest
+	(*PolicyStatusResponse)(nil),    // 37: quorate.v1.PolicyStatusResponse
+	(*PartitionPolicy)(nil),         // 38: quorate.v1.PartitionPolicy
+	(*CarriedRule)(nil),             // 39: quorate.v1.CarriedRule
+	(*ForgiveUsageRequest)(nil),     // 40: quorate.v1.ForgiveUsageRequest
+	(*ForgiveUsageResponse)(nil),    // 41: quorate.v1.ForgiveUsageResponse
+	(*ForgivenUsage)(nil),           // 42: quorate.v1.ForgivenUsage
+	(*SearchAuditRequest)(nil),      // 43: quorate.v1.SearchAuditRequest
+	(*SearchAuditResponse)(nil),     // 44: quorate.v1.SearchAuditResponse
+	(*AuditRecord)(nil),             // 45: quorate.v1.AuditRecord
+	(*CreateTokenRequest)(nil),      // 46: quorate.v1.CreateTokenRequest
+	(*CreateTokenResponse)(nil),     // 47: quorate.v1.CreateTokenResponse
+	(*Token)(nil),                   // 48: quorate.v1.Token
+	(*ListTokensRequest)(nil),       // 49: quorate.v1.ListTokensRequest
+	(*ListTokensResponse)(nil),      // 50: quorate.v1.ListTokensResponse
+	(*RevokeTokenRequest)(nil),      // 51: quorate.v1.RevokeTokenRequest
+	(*RevokeTokenResponse)(nil),     // 52: quorate.v1.RevokeTokenResponse
+	(*StartPlanRequest)(nil),        // 53: quorate.v1.StartPlanRequest
+	(*StartPlanResponse)(nil),       // 54: quorate.v1.StartPlanResponse
+	(*Plan)(nil),                    // 55: quorate.v1.Plan
+	(*AbortPlanRequest)(nil),        // 56: quorate.v1.AbortPlanRequest
+	(*AbortPlanResponse)(nil),       // 57: quorate.v1.AbortPlanResponse
+	(*ListPlansRequest)(nil),        // 58: quorate.v1.ListPlansRequest
+	(*ListPlansResponse)(nil),       // 59: quorate.v1.ListPlansResponse
+	(*SaveSnapshotRequest)(nil),     // 60: quorate.v1.SaveSnapshotRequest
+	(*SaveSnapshotResponse)(nil),    // 61: quorate.v1.SaveSnapshotResponse
+	(*RestoreSnapshotRequest)(nil),  // 62: quorate.v1.RestoreSnapshotRequest
+	(*RestoreSnapshotResponse)(nil), // 63: quorate.v1.RestoreSnapshotResponse
+	(*SlotRange)(nil),               // 64: quorate.v1.SlotRange
+	(*durationpb.Duration)(nil),     // 65: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),   // 66: google.protobuf.Timestamp
 }
 var file_quorate_v1_admin_proto_depIdxs = []int32{
-	3,  // 0: quorate.v1.ClusterStatusResponse.nodes:type_name -> quorate.v1.Node
-	4,  // 1: quorate.v1.ClusterStatusResponse.partitions:type_name -> quorate.v1.Partition
-	4,  // 2: quorate.v1.ClusterStatusResponse.control:type_name -> quorate.v1.Partition
-	52, // 3: quorate.v1.Partition.ranges:type_name -> quorate.v1.SlotRange
-	5,  // 4: quorate.v1.Partition.replica_states:type_name -> quorate.v1.ReplicaState
+	4,  // 0: quorate.v1.ClusterStatusResponse.nodes:type_name -> quorate.v1.Node
+	5,  // 1: quorate.v1.ClusterStatusResponse.partitions:type_name -> quorate.v1.Partition
+	5,  // 2: quorate.v1.ClusterStatusResponse.control:type_name -> quorate.v1.Partition
+	64, // 3: quorate.v1.Partition.ranges:type_name -> quorate.v1.SlotRange
+	6,  // 4: quorate.v1.Partition.replica_states:type_name -> quorate.v1.ReplicaState
 	0,  // 5: quorate.v1.ReplicaState.role:type_name -> quorate.v1.Role
-	8,  // 6: quorate.v1.ReplaceNodeResponse.removed:type_name -> quorate.v1.RemovedReplica
-	13, // 7: quorate.v1.ListNodesResponse.nodes:type_name -> quorate.v1.NodeInfo
-	53, // 8: quorate.v1.NodeInfo.down:type_name -> google.protobuf.Duration
-	26, // 9: quorate.v1.DownloadPolicyResponse.revision:type_name -> quorate.v1.Revision
-	54, // 10: quorate.v1.Revision.at:type_name -> google.protobuf.Timestamp
-	26, // 11: quorate.v1.ApplyPolicyResponse.revision:type_name -> quorate.v1.Revision
-	26, // 12: quorate.v1.ListPoliciesResponse.revisions:type_name -> quorate.v1.Revision
-	26, // 13: quorate.v1.DiffPoliciesResponse.from:type_name -> quorate.v1.Revision
-	26, // 14: quorate.v1.DiffPoliciesResponse.to:type_name -> quorate.v1.Revision
-	26, // 15: quorate.v1.PolicyStatusResponse.revision:type_name -> quorate.v1.Revision
-	53, // 16: quorate.v1.PolicyStatusResponse.active_in:type_name -> google.protobuf.Duration
-	37, // 17: quorate.v1.PolicyStatusResponse.partitions:type_name -> quorate.v1.PartitionPolicy
-	38, // 18: quorate.v1.PartitionPolicy.carried:type_name -> quorate.v1.CarriedRule
-	53, // 19: quorate.v1.CarriedRule.ends_in:type_name -> google.protobuf.Duration
-	41, // 20: quorate.v1.ForgiveUsageResponse.forgiven:type_name -> quorate.v1.ForgivenUsage
-	54, // 21: quorate.v1.SearchAuditRequest.from:type_name -> google.protobuf.Timestamp
-	54, // 22: quorate.v1.SearchAuditRequest.until:type_name -> google.protobuf.Timestamp
-	44, // 23: quorate.v1.SearchAuditResponse.records:type_name -> quorate.v1.AuditRecord
-	54, // 24: quorate.v1.AuditRecord.at:type_name -> google.protobuf.Timestamp
-	53, // 25: quorate.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
-	47, // 26: quorate.v1.CreateTokenResponse.token:type_name -> quorate.v1.Token
-	54, // 27: quorate.v1.Token.created:type_name -> google.protobuf.Timestamp
-	54, // 28: quorate.v1.Token.expires:type_name -> google.protobuf.Timestamp
-	47, // 29: quorate.v1.ListTokensResponse.tokens:type_name -> quorate.v1.Token
-	1,  // 30: quorate.v1.Admin.ClusterStatus:input_type -> quorate.v1.ClusterStatusRequest
-	9,  // 31: quorate.v1.Admin.InitCluster:input_type -> quorate.v1.InitClusterRequest
-	11, // 32: quorate.v1.Admin.ListNodes:input_type -> quorate.v1.ListNodesRequest
-	14, // 33: quorate.v1.Admin.AddNode:input_type -> quorate.v1.AddNodeRequest
-	16, // 34: quorate.v1.Admin.DrainNode:input_type -> quorate.v1.DrainNodeRequest
-	18, // 35: quorate.v1.Admin.RemoveNode:input_type -> quorate.v1.RemoveNodeRequest
-	6,  // 36: quorate.v1.Admin.ReplaceNode:input_type -> quorate.v1.ReplaceNodeRequest
-	20, // 37: quorate.v1.Admin.TransferLeader:input_type -> quorate.v1.TransferLeaderRequest
-	22, // 38: quorate.v1.Admin.UploadPolicy:input_type -> quorate.v1.UploadPolicyRequest
-	24, // 39: quorate.v1.Admin.DownloadPolicy:input_type -> quorate.v1.DownloadPolicyRequest
-	27, // 40: quorate.v1.Admin.ApplyPolicy:input_type -> quorate.v1.ApplyPolicyRequest
-	29, // 41: quorate.v1.Admin.RollbackPolicy:input_type -> quorate.v1.RollbackPolicyRequest
-	30, // 42: quorate.v1.Admin.SwitchClass:input_type -> quorate.v1.SwitchClassRequest
-	31, // 43: quorate.v1.Admin.ListPolicies:input_type -> quorate.v1.ListPoliciesRequest
-	33, // 44: quorate.v1.Admin.DiffPolicies:input_type -> quorate.v1.DiffPoliciesRequest
-	35, // 45: quorate.v1.Admin.PolicyStatus:input_type -> quorate.v1.PolicyStatusRequest
-	39, // 46: quorate.v1.Admin.ForgiveUsage:input_type -> quorate.v1.ForgiveUsageRequest
-	42, // 47: quorate.v1.Admin.SearchAudit:input_type -> quorate.v1.SearchAuditRequest
-	45, // 48: quorate.v1.Admin.CreateToken:input_type -> quorate.v1.CreateTokenRequest
-	48, // 49: quorate.v1.Admin.ListTokens:input_type -> quorate.v1.ListTokensRequest
-	50, // 50: quorate.v1.Admin.RevokeToken:input_type -> quorate.v1.RevokeTokenRequest
-	2,  // 51: quorate.v1.Admin.ClusterStatus:output_type -> quorate.v1.ClusterStatusResponse
-	10, // 52: quorate.v1.Admin.InitCluster:output_type -> quorate.v1.InitClusterResponse
-	12, // 53: quorate.v1.Admin.ListNodes:output_type -> quorate.v1.ListNodesResponse
-	15, // 54: quorate.v1.Admin.AddNode:output_type -> quorate.v1.AddNodeResponse
-	17, // 55: quorate.v1.Admin.DrainNode:output_type -> quorate.v1.DrainNodeResponse
-	19, // 56: quorate.v1.Admin.RemoveNode:output_type -> quorate.v1.RemoveNodeResponse
-	7,  // 57: quorate.v1.Admin.ReplaceNode:output_type -> quorate.v1.ReplaceNodeResponse
-	21, // 58: quorate.v1.Admin.TransferLeader:output_type -> quorate.v1.TransferLeaderResponse
-	23, // 59: quorate.v1.Admin.UploadPolicy:output_type -> quorate.v1.UploadPolicyResponse
-	25, // 60: quorate.v1.Admin.DownloadPolicy:output_type -> quorate.v1.DownloadPolicyResponse
-	28, // 61: quorate.v1.Admin.ApplyPolicy:output_type -> quorate.v1.ApplyPolicyResponse
-	28, // 62: quorate.v1.Admin.RollbackPolicy:output_type -> quorate.v1.ApplyPolicyResponse
-	28, // 63: quorate.v1.Admin.SwitchClass:output_type -> quorate.v1.ApplyPolicyResponse
-	32, // 64: quorate.v1.Admin.ListPolicies:output_type -> quorate.v1.ListPoliciesResponse
-	34, // 65: quorate.v1.Admin.DiffPolicies:output_type -> quorate.v1.DiffPoliciesResponse
-	36, // 66: quorate.v1.Admin.PolicyStatus:output_type -> quorate.v1.PolicyStatusResponse
-	40, // 67: quorate.v1.Admin.ForgiveUsage:output_type -> quorate.v1.ForgiveUsageResponse
-	43, // 68: quorate.v1.Admin.SearchAudit:output_type -> quorate.v1.SearchAuditResponse
-	46, // 69: quorate.v1.Admin.CreateToken:output_type -> quorate.v1.CreateTokenResponse
-	49, // 70: quorate.v1.Admin.ListTokens:output_type -> quorate.v1.ListTokensResponse
-	51, // 71: quorate.v1.Admin.RevokeToken:output_type -> quorate.v1.RevokeTokenResponse
-	51, // [51:72] is the sub-list for method output_type
-	30, // [30:51] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	9,  // 6: quorate.v1.ReplaceNodeResponse.removed:type_name -> quorate.v1.RemovedReplica
+	14, // 7: quorate.v1.ListNodesResponse.nodes:type_name -> quorate.v1.NodeInfo
+	65, // 8: quorate.v1.NodeInfo.down:type_name -> google.protobuf.Duration
+	27, // 9: quorate.v1.DownloadPolicyResponse.revision:type_name -> quorate.v1.Revision
+	66, // 10: quorate.v1.Revision.at:type_name -> google.protobuf.Timestamp
+	27, // 11: quorate.v1.ApplyPolicyResponse.revision:type_name -> quorate.v1.Revision
+	27, // 12: quorate.v1.ListPoliciesResponse.revisions:type_name -> quorate.v1.Revision
+	27, // 13: quorate.v1.DiffPoliciesResponse.from:type_name -> quorate.v1.Revision
+	27, // 14: quorate.v1.DiffPoliciesResponse.to:type_name -> quorate.v1.Revision
+	27, // 15: quorate.v1.PolicyStatusResponse.revision:type_name -> quorate.v1.Revision
+	65, // 16: quorate.v1.PolicyStatusResponse.active_in:type_name -> google.protobuf.Duration
+	38, // 17: quorate.v1.PolicyStatusResponse.partitions:type_name -> quorate.v1.PartitionPolicy
+	39, // 18: quorate.v1.PartitionPolicy.carried:type_name -> quorate.v1.CarriedRule
+	65, // 19: quorate.v1.CarriedRule.ends_in:type_name -> google.protobuf.Duration
+	42, // 20: quorate.v1.ForgiveUsageResponse.forgiven:type_name -> quorate.v1.ForgivenUsage
+	66, // 21: quorate.v1.SearchAuditRequest.from:type_name -> google.protobuf.Timestamp
+	66, // 22: quorate.v1.SearchAuditRequest.until:type_name -> google.protobuf.Timestamp
+	45, // 23: quorate.v1.SearchAuditResponse.records:type_name -> quorate.v1.AuditRecord
+	66, // 24: quorate.v1.AuditRecord.at:type_name -> google.protobuf.Timestamp
+	65, // 25: quorate.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
+	48, // 26: quorate.v1.CreateTokenResponse.token:type_name -> quorate.v1.Token
+	66, // 27: quorate.v1.Token.created:type_name -> google.protobuf.Timestamp
+	66, // 28: quorate.v1.Token.expires:type_name -> google.protobuf.Timestamp
+	48, // 29: quorate.v1.ListTokensResponse.tokens:type_name -> quorate.v1.Token
+	1,  // 30: quorate.v1.StartPlanRequest.kind:type_name -> quorate.v1.PlanKind
+	64, // 31: quorate.v1.StartPlanRequest.ranges:type_name -> quorate.v1.SlotRange
+	55, // 32: quorate.v1.StartPlanResponse.plan:type_name -> quorate.v1.Plan
+	1,  // 33: quorate.v1.Plan.kind:type_name -> quorate.v1.PlanKind
+	64, // 34: quorate.v1.Plan.ranges:type_name -> quorate.v1.SlotRange
+	66, // 35: quorate.v1.Plan.started:type_name -> google.protobuf.Timestamp
+	66, // 36: quorate.v1.Plan.ended:type_name -> google.protobuf.Timestamp
+	55, // 37: quorate.v1.ListPlansResponse.plans:type_name -> quorate.v1.Plan
+	2,  // 38: quorate.v1.Admin.ClusterStatus:input_type -> quorate.v1.ClusterStatusRequest
+	10, // 39: quorate.v1.Admin.InitCluster:input_type -> quorate.v1.InitClusterRequest
+	12, // 40: quorate.v1.Admin.ListNodes:input_type -> quorate.v1.ListNodesRequest
+	15, // 41: quorate.v1.Admin.AddNode:input_type -> quorate.v1.AddNodeRequest
+	17, // 42: quorate.v1.Admin.DrainNode:input_type -> quorate.v1.DrainNodeRequest
+	19, // 43: quorate.v1.Admin.RemoveNode:input_type -> quorate.v1.RemoveNodeRequest
+	7,  // 44: quorate.v1.Admin.ReplaceNode:input_type -> quorate.v1.ReplaceNodeRequest
+	21, // 45: quorate.v1.Admin.TransferLeader:input_type -> quorate.v1.TransferLeaderRequest
+	53, // 46: quorate.v1.Admin.StartPlan:input_type -> quorate.v1.StartPlanRequest
+	56, // 47: quorate.v1.Admin.AbortPlan:input_type -> quorate.v1.AbortPlanRequest
+	58, // 48: quorate.v1.Admin.ListPlans:input_type -> quorate.v1.ListPlansRequest
+	60, // 49: quorate.v1.Admin.SaveSnapshot:input_type -> quorate.v1.SaveSnapshotRequest
+	62, // 50: quorate.v1.Admin.RestoreSnapshot:input_type -> quorate.v1.RestoreSnapshotRequest
+	23, // 51: quorate.v1.Admin.UploadPolicy:input_type -> quorate.v1.UploadPolicyRequest
+	25, // 52: quorate.v1.Admin.DownloadPolicy:input_type -> quorate.v1.DownloadPolicyRequest
+	28, // 53: quorate.v1.Admin.ApplyPolicy:input_type -> quorate.v1.ApplyPolicyRequest
+	30, // 54: quorate.v1.Admin.RollbackPolicy:input_type -> quorate.v1.RollbackPolicyRequest
+	31, // 55: quorate.v1.Admin.SwitchClass:input_type -> quorate.v1.SwitchClassRequest
+	32, // 56: quorate.v1.Admin.ListPolicies:input_type -> quorate.v1.ListPoliciesRequest
+	34, // 57: quorate.v1.Admin.DiffPolicies:input_type -> quorate.v1.DiffPoliciesRequest
+	36, // 58: quorate.v1.Admin.PolicyStatus:input_type -> quorate.v1.PolicyStatusRequest
+	40, // 59: quorate.v1.Admin.ForgiveUsage:input_type -> quorate.v1.ForgiveUsageRequest
+	43, // 60: quorate.v1.Admin.SearchAudit:input_type -> quorate.v1.SearchAuditRequest
+	46, // 61: quorate.v1.Admin.CreateToken:input_type -> quorate.v1.CreateTokenRequest
+	49, // 62: quorate.v1.Admin.ListTokens:input_type -> quorate.v1.ListTokensRequest
+	51, // 63: quorate.v1.Admin.RevokeToken:input_type -> quorate.v1.RevokeTokenRequest
+	3,  // 64: quorate.v1.Admin.ClusterStatus:output_type -> quorate.v1.ClusterStatusResponse
+	11, // 65: quorate.v1.Admin.InitCluster:output_type -> quorate.v1.InitClusterResponse
+	13, // 66: quorate.v1.Admin.ListNodes:output_type -> quorate.v1.ListNodesResponse
+	16, // 67: quorate.v1.Admin.AddNode:output_type -> quorate.v1.AddNodeResponse
+	18, // 68: quorate.v1.Admin.DrainNode:output_type -> quorate.v1.DrainNodeResponse
+	20, // 69: quorate.v1.Admin.RemoveNode:output_type -> quorate.v1.RemoveNodeResponse
+	8,  // 70: quorate.v1.Admin.ReplaceNode:output_type -> quorate.v1.ReplaceNodeResponse
+	22, // 71: quorate.v1.Admin.TransferLeader:output_type -> quorate.v1.TransferLeaderResponse
+	54, // 72: quorate.v1.Admin.StartPlan:output_type -> quorate.v1.StartPlanResponse
+	57, // 73: quorate.v1.Admin.AbortPlan:output_type -> quorate.v1.AbortPlanResponse
+	59, // 74: quorate.v1.Admin.ListPlans:output_type -> quorate.v1.ListPlansResponse
+	61, // 75: quorate.v1.Admin.SaveSnapshot:output_type -> quorate.v1.SaveSnapshotResponse
+	63, // 76: quorate.v1.Admin.RestoreSnapshot:output_type -> quorate.v1.RestoreSnapshotResponse
+	24, // 77: quorate.v1.Admin.UploadPolicy:output_type -> quorate.v1.UploadPolicyResponse
+	26, // 78: quorate.v1.Admin.DownloadPolicy:output_type -> quorate.v1.DownloadPolicyResponse
+	29, // 79: quorate.v1.Admin.ApplyPolicy:output_type -> quorate.v1.ApplyPolicyResponse
+	29, // 80: quorate.v1.Admin.RollbackPolicy:output_type -> quorate.v1.ApplyPolicyResponse
+	29, // 81: quorate.v1.Admin.SwitchClass:output_type -> quorate.v1.ApplyPolicyResponse
+	33, // 82: quorate.v1.Admin.ListPolicies:output_type -> quorate.v1.ListPoliciesResponse
+	35, // 83: quorate.v1.Admin.DiffPolicies:output_type -> quorate.v1.DiffPoliciesResponse
+	37, // 84: quorate.v1.Admin.PolicyStatus:output_type -> quorate.v1.PolicyStatusResponse
+	41, // 85: quorate.v1.Admin.ForgiveUsage:output_type -> quorate.v1.ForgiveUsageResponse
+	44, // 86: quorate.v1.Admin.SearchAudit:output_type -> quorate.v1.SearchAuditResponse
+	47, // 87: quorate.v1.Admin.CreateToken:output_type -> quorate.v1.CreateTokenResponse
+	50, // 88: quorate.v1.Admin.ListTokens:output_type -> quorate.v1.ListTokensResponse
+	52, // 89: quorate.v1.Admin.RevokeToken:output_type -> quorate.v1.RevokeTokenResponse
+	64, // [64:90] is the sub-list for method output_type
+	38, // [38:64] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_quorate_v1_admin_proto_init() }
@@ -3840,8 +4735,8 @@ func file_quorate_v1_admin_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorate_v1_admin_proto_rawDesc), len(file_quorate_v1_admin_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   51,
+			NumEnums:      2,
+			NumMessages:   62,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,27 +19,32 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Admin_ClusterStatus_FullMethodName  = "/quorate.v1.Admin/ClusterStatus"
-	Admin_InitCluster_FullMethodName    = "/quorate.v1.Admin/InitCluster"
-	Admin_ListNodes_FullMethodName      = "/quorate.v1.Admin/ListNodes"
-	Admin_AddNode_FullMethodName        = "/quorate.v1.Admin/AddNode"
-	Admin_DrainNode_FullMethodName      = "/quorate.v1.Admin/DrainNode"
-	Admin_RemoveNode_FullMethodName     = "/quorate.v1.Admin/RemoveNode"
-	Admin_ReplaceNode_FullMethodName    = "/quorate.v1.Admin/ReplaceNode"
-	Admin_TransferLeader_FullMethodName = "/quorate.v1.Admin/TransferLeader"
-	Admin_UploadPolicy_FullMethodName   = "/quorate.v1.Admin/UploadPolicy"
-	Admin_DownloadPolicy_FullMethodName = "/quorate.v1.Admin/DownloadPolicy"
-	Admin_ApplyPolicy_FullMethodName    = "/quorate.v1.Admin/ApplyPolicy"
-	Admin_RollbackPolicy_FullMethodName = "/quorate.v1.Admin/RollbackPolicy"
-	Admin_SwitchClass_FullMethodName    = "/quorate.v1.Admin/SwitchClass"
-	Admin_ListPolicies_FullMethodName   = "/quorate.v1.Admin/ListPolicies"
-	Admin_DiffPolicies_FullMethodName   = "/quorate.v1.Admin/DiffPolicies"
-	Admin_PolicyStatus_FullMethodName   = "/quorate.v1.Admin/PolicyStatus"
-	Admin_ForgiveUsage_FullMethodName   = "/quorate.v1.Admin/ForgiveUsage"
-	Admin_SearchAudit_FullMethodName    = "/quorate.v1.Admin/SearchAudit"
-	Admin_CreateToken_FullMethodName    = "/quorate.v1.Admin/CreateToken"
-	Admin_ListTokens_FullMethodName     = "/quorate.v1.Admin/ListTokens"
-	Admin_RevokeToken_FullMethodName    = "/quorate.v1.Admin/RevokeToken"
+	Admin_ClusterStatus_FullMethodName   = "/quorate.v1.Admin/ClusterStatus"
+	Admin_InitCluster_FullMethodName     = "/quorate.v1.Admin/InitCluster"
+	Admin_ListNodes_FullMethodName       = "/quorate.v1.Admin/ListNodes"
+	Admin_AddNode_FullMethodName         = "/quorate.v1.Admin/AddNode"
+	Admin_DrainNode_FullMethodName       = "/quorate.v1.Admin/DrainNode"
+	Admin_RemoveNode_FullMethodName      = "/quorate.v1.Admin/RemoveNode"
+	Admin_ReplaceNode_FullMethodName     = "/quorate.v1.Admin/ReplaceNode"
+	Admin_TransferLeader_FullMethodName  = "/quorate.v1.Admin/TransferLeader"
+	Admin_StartPlan_FullMethodName       = "/quorate.v1.Admin/StartPlan"
+	Admin_AbortPlan_FullMethodName       = "/quorate.v1.Admin/AbortPlan"
+	Admin_ListPlans_FullMethodName       = "/quorate.v1.Admin/ListPlans"
+	Admin_SaveSnapshot_FullMethodName    = "/quorate.v1.Admin/SaveSnapshot"
+	Admin_RestoreSnapshot_FullMethodName = "/quorate.v1.Admin/RestoreSnapshot"
+	Admin_UploadPolicy_FullMethodName    = "/quorate.v1.Admin/UploadPolicy"
+	Admin_DownloadPolicy_FullMethodName  = "/quorate.v1.Admin/DownloadPolicy"
+	Admin_ApplyPolicy_FullMethodName     = "/quorate.v1.Admin/ApplyPolicy"
+	Admin_RollbackPolicy_FullMethodName  = "/quorate.v1.Admin/RollbackPolicy"
+	Admin_SwitchClass_FullMethodName     = "/quorate.v1.Admin/SwitchClass"
+	Admin_ListPolicies_FullMethodName    = "/quorate.v1.Admin/ListPolicies"
+	Admin_DiffPolicies_FullMethodName    = "/quorate.v1.Admin/DiffPolicies"
+	Admin_PolicyStatus_FullMethodName    = "/quorate.v1.Admin/PolicyStatus"
+	Admin_ForgiveUsage_FullMethodName    = "/quorate.v1.Admin/ForgiveUsage"
+	Admin_SearchAudit_FullMethodName     = "/quorate.v1.Admin/SearchAudit"
+	Admin_CreateToken_FullMethodName     = "/quorate.v1.Admin/CreateToken"
+	Admin_ListTokens_FullMethodName      = "/quorate.v1.Admin/ListTokens"
+	Admin_RevokeToken_FullMethodName     = "/quorate.v1.Admin/RevokeToken"
 )
 
 // AdminClient is the client API for Admin service.
@@ -66,6 +71,17 @@ type AdminClient interface {
 	ReplaceNode(ctx context.Context, in *ReplaceNodeRequest, opts ...grpc.CallOption) (*ReplaceNodeResponse, error)
 	// TransferLeader hands the leadership of a partition to another replica.
 	TransferLeader(ctx context.Context, in *TransferLeaderRequest, opts ...grpc.CallOption) (*TransferLeaderResponse, error)
+	// StartPlan begins to move slots from one partition to another, with all that their principals have used. It
+	// returns at once: ListPlans tells how the plan stands.
+	StartPlan(ctx context.Context, in *StartPlanRequest, opts ...grpc.CallOption) (*StartPlanResponse, error)
+	// AbortPlan undoes a plan that has not been decided yet: its slots stay where they are.
+	AbortPlan(ctx context.Context, in *AbortPlanRequest, opts ...grpc.CallOption) (*AbortPlanResponse, error)
+	// ListPlans tells the plans that are under way and those that have ended, the newest first.
+	ListPlans(ctx context.Context, in *ListPlansRequest, opts ...grpc.CallOption) (*ListPlansResponse, error)
+	// SaveSnapshot reads a backup: a consistent copy of every partition and the control group.
+	SaveSnapshot(ctx context.Context, in *SaveSnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SaveSnapshotResponse], error)
+	// RestoreSnapshot makes a cluster of a backup, once, on the node that is asked and no other, in place of InitCluster.
+	RestoreSnapshot(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[RestoreSnapshotRequest, RestoreSnapshotResponse], error)
 	// UploadPolicy brings the body of a policy to the cluster; it puts nothing in force.
 	UploadPolicy(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[UploadPolicyRequest, UploadPolicyResponse], error)
 	// DownloadPolicy reads the policy of a revision, as the asked node has it: while that cannot catch up with the
@@ -183,9 +199,71 @@ func (c *adminClient) TransferLeader(ctx context.Context, in *TransferLeaderRequ
 	return out, nil
 }
 
+func (c *adminClient) StartPlan(ctx context.Context, in *StartPlanRequest, opts ...grpc.CallOption) (*StartPlanResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StartPlanResponse)
+	err := c.cc.Invoke(ctx, Admin_StartPlan_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) AbortPlan(ctx context.Context, in *AbortPlanRequest, opts ...grpc.CallOption) (*AbortPlanResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AbortPlanResponse)
+	err := c.cc.Invoke(ctx, Admin_AbortPlan_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) ListPlans(ctx context.Context, in *ListPlansRequest, opts ...grpc.CallOption) (*ListPlansResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListPlansResponse)
+	err := c.cc.Invoke(ctx, Admin_ListPlans_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) SaveSnapshot(ctx context.Context, in *SaveSnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SaveSnapshotResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Admin_ServiceDesc.Streams[0], Admin_SaveSnapshot_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[SaveSnapshotRequest, SaveSnapshotResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Admin_SaveSnapshotClient = grpc.ServerStreamingClient[SaveSnapshotResponse]
+
+func (c *adminClient) RestoreSnapshot(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[RestoreSnapshotRequest, RestoreSnapshotResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Admin_ServiceDesc.Streams[1], Admin_RestoreSnapshot_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[RestoreSnapshotRequest, RestoreSnapshotResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Admin_RestoreSnapshotClient = grpc.ClientStreamingClient[RestoreSnapshotRequest, RestoreSnapshotResponse]
+
 func (c *adminClient) UploadPolicy(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[UploadPolicyRequest, UploadPolicyResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Admin_ServiceDesc.Streams[0], Admin_UploadPolicy_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Admin_ServiceDesc.Streams[2], Admin_UploadPolicy_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -198,7 +276,7 @@ type Admin_UploadPolicyClient = grpc.ClientStreamingClient[UploadPolicyRequest, 
 
 func (c *adminClient) DownloadPolicy(ctx context.Context, in *DownloadPolicyRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[DownloadPolicyResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Admin_ServiceDesc.Streams[1], Admin_DownloadPolicy_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Admin_ServiceDesc.Streams[3], Admin_DownloadPolicy_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -349,6 +427,17 @@ type AdminServer interface {
 	ReplaceNode(context.Context, *ReplaceNodeRequest) (*ReplaceNodeResponse, error)
 	// TransferLeader hands the leadership of a partition to another replica.
 	TransferLeader(context.Context, *TransferLeaderRequest) (*TransferLeaderResponse, error)
+	// StartPlan begins to move slots from one partition to another, with all that their principals have used. It
+	// returns at once: ListPlans tells how the plan stands.
+	StartPlan(context.Context, *StartPlanRequest) (*StartPlanResponse, error)
+	// AbortPlan undoes a plan that has not been decided yet: its slots stay where they are.
+	AbortPlan(context.Context, *AbortPlanRequest) (*AbortPlanResponse, error)
+	// ListPlans tells the plans that are under way and those that have ended, the newest first.
+	ListPlans(context.Context, *ListPlansRequest) (*ListPlansResponse, error)
+	// SaveSnapshot reads a backup: a consistent copy of every partition and the control group.
+	SaveSnapshot(*SaveSnapshotRequest, grpc.ServerStreamingServer[SaveSnapshotResponse]) error
+	// RestoreSnapshot makes a cluster of a backup, once, on the node that is asked and no other, in place of InitCluster.
+	RestoreSnapshot(grpc.ClientStreamingServer[RestoreSnapshotRequest, RestoreSnapshotResponse]) error
 	// UploadPolicy brings the body of a policy to the cluster; it puts nothing in force.
 	UploadPolicy(grpc.ClientStreamingServer[UploadPolicyRequest, UploadPolicyResponse]) error
 	// DownloadPolicy reads the policy of a revision, as the asked node has it: while that cannot catch up with the
@@ -409,6 +498,21 @@ func (UnimplementedAdminServer) ReplaceNode(context.Context, *ReplaceNodeRequest
 }
 func (UnimplementedAdminServer) TransferLeader(context.Context, *TransferLeaderRequest) (*TransferLeaderResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method TransferLeader not implemented")
+}
+func (UnimplementedAdminServer) StartPlan(context.Context, *StartPlanRequest) (*StartPlanResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method StartPlan not implemented")
+}
+func (UnimplementedAdminServer) AbortPlan(context.Context, *AbortPlanRequest) (*AbortPlanResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AbortPlan not implemented")
+}
+func (UnimplementedAdminServer) ListPlans(context.Context, *ListPlansRequest) (*ListPlansResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListPlans not implemented")
+}
+func (UnimplementedAdminServer) SaveSnapshot(*SaveSnapshotRequest, grpc.ServerStreamingServer[SaveSnapshotResponse]) error {
+	return status.Error(codes.Unimplemented, "method SaveSnapshot not implemented")
+}
+func (UnimplementedAdminServer) RestoreSnapshot(grpc.ClientStreamingServer[RestoreSnapshotRequest, RestoreSnapshotResponse]) error {
+	return status.Error(codes.Unimplemented, "method RestoreSnapshot not implemented")
 }
 func (UnimplementedAdminServer) UploadPolicy(grpc.ClientStreamingServer[UploadPolicyRequest, UploadPolicyResponse]) error {
 	return status.Error(codes.Unimplemented, "method UploadPolicy not implemented")
@@ -613,6 +717,78 @@ func _Admin_TransferLeader_Handler(srv interface{}, ctx context.Context, dec fun
 	}
 	return interceptor(ctx, in, info, handler)
 }
+
+func _Admin_StartPlan_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StartPlanRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).StartPlan(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_StartPlan_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).StartPlan(ctx, req.(*StartPlanRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_AbortPlan_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AbortPlanRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).AbortPlan(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_AbortPlan_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).AbortPlan(ctx, req.(*AbortPlanRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_ListPlans_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListPlansRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).ListPlans(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_ListPlans_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).ListPlans(ctx, req.(*ListPlansRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_SaveSnapshot_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(SaveSnapshotRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AdminServer).SaveSnapshot(m, &grpc.GenericServerStream[SaveSnapshotRequest, SaveSnapshotResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Admin_SaveSnapshotServer = grpc.ServerStreamingServer[SaveSnapshotResponse]
+
+func _Admin_RestoreSnapshot_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(AdminServer).RestoreSnapshot(&grpc.GenericServerStream[RestoreSnapshotRequest, RestoreSnapshotResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Admin_RestoreSnapshotServer = grpc.ClientStreamingServer[RestoreSnapshotRequest, RestoreSnapshotResponse]
 
 func _Admin_UploadPolicy_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(AdminServer).UploadPolicy(&grpc.GenericServerStream[UploadPolicyRequest, UploadPolicyResponse]{ServerStream: stream})
@@ -870,6 +1046,18 @@ var Admin_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Admin_TransferLeader_Handler,
 		},
 		{
+			MethodName: "StartPlan",
+			Handler:    _Admin_StartPlan_Handler,
+		},
+		{
+			MethodName: "AbortPlan",
+			Handler:    _Admin_AbortPlan_Handler,
+		},
+		{
+			MethodName: "ListPlans",
+			Handler:    _Admin_ListPlans_Handler,
+		},
+		{
 			MethodName: "ApplyPolicy",
 			Handler:    _Admin_ApplyPolicy_Handler,
 		},
@@ -915,6 +1103,16 @@ var Admin_ServiceDesc = grpc.ServiceDesc{
 		},
 	},
 	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "SaveSnapshot",
+			Handler:       _Admin_SaveSnapshot_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "RestoreSnapshot",
+			Handler:       _Admin_RestoreSnapshot_Handler,
+			ClientStreams: true,
+		},
 		{
 			StreamName:    "UploadPolicy",
 			Handler:       _Admin_UploadPolicy_Handler,

@@ -22,6 +22,152 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// PlanStepKind is a step of a plan at one of its ends.
+type PlanStepKind int32
+
+const (
+	// Not known.
+	PlanStepKind_PLAN_STEP_KIND_UNSPECIFIED PlanStepKind = 0
+	// Either end: tells how it stands, and does nothing.
+	PlanStepKind_PLAN_STEP_KIND_LOOK PlanStepKind = 1
+	// Destination: fetches from the source what it does not have of the slots yet.
+	PlanStepKind_PLAN_STEP_KIND_PULL PlanStepKind = 2
+	// Source: stops deciding for the slots.
+	PlanStepKind_PLAN_STEP_KIND_FREEZE PlanStepKind = 3
+	// Destination: sets the time that ages are counted back from; after the freeze.
+	PlanStepKind_PLAN_STEP_KIND_OPEN PlanStepKind = 4
+	// Destination: proves what it has, and takes nothing more.
+	PlanStepKind_PLAN_STEP_KIND_SEAL PlanStepKind = 5
+	// Destination: begins to decide for the slots; after the decision.
+	PlanStepKind_PLAN_STEP_KIND_ACTIVATE PlanStepKind = 6
+	// Source: drops the slots; after the destination was activated.
+	PlanStepKind_PLAN_STEP_KIND_RELEASE PlanStepKind = 7
+	// Either end: undoes what it has done; after the plan was aborted.
+	PlanStepKind_PLAN_STEP_KIND_ABORT PlanStepKind = 8
+)
+
+// Enum value maps for PlanStepKind.
+var (
+	PlanStepKind_name = map[int32]string{
+		0: "PLAN_STEP_KIND_UNSPECIFIED",
+		1: "PLAN_STEP_KIND_LOOK",
+		2: "PLAN_STEP_KIND_PULL",
+		3: "PLAN_STEP_KIND_FREEZE",
+		4: "PLAN_STEP_KIND_OPEN",
+		5: "PLAN_STEP_KIND_SEAL",
+		6: "PLAN_STEP_KIND_ACTIVATE",
+		7: "PLAN_STEP_KIND_RELEASE",
+		8: "PLAN_STEP_KIND_ABORT",
+	}
+	PlanStepKind_value = map[string]int32{
+		"PLAN_STEP_KIND_UNSPECIFIED": 0,
+		"PLAN_STEP_KIND_LOOK":        1,
+		"PLAN_STEP_KIND_PULL":        2,
+		"PLAN_STEP_KIND_FREEZE":      3,
+		"PLAN_STEP_KIND_OPEN":        4,
+		"PLAN_STEP_KIND_SEAL":        5,
+		"PLAN_STEP_KIND_ACTIVATE":    6,
+		"PLAN_STEP_KIND_RELEASE":     7,
+		"PLAN_STEP_KIND_ABORT":       8,
+	}
+)
+
+func (x PlanStepKind) Enum() *PlanStepKind {
+	p := new(PlanStepKind)
+	*p = x
+	return p
+}
+
+func (x PlanStepKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PlanStepKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_quorate_v1_peer_proto_enumTypes[0].Descriptor()
+}
+
+func (PlanStepKind) Type() protoreflect.EnumType {
+	return &file_quorate_v1_peer_proto_enumTypes[0]
+}
+
+func (x PlanStepKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PlanStepKind.Descriptor instead.
+func (PlanStepKind) EnumDescriptor() ([]byte, []int) {
+	return file_quorate_v1_peer_proto_rawDescGZIP(), []int{0}
+}
+
+// PlanEnd is how one end of a plan stands.
+type PlanEnd int32
+
+const (
+	// Not known.
+	PlanEnd_PLAN_END_UNSPECIFIED PlanEnd = 0
+	// Nothing was done for the plan here yet.
+	PlanEnd_PLAN_END_NONE PlanEnd = 1
+	// Source: the slots are frozen.
+	PlanEnd_PLAN_END_FROZEN PlanEnd = 2
+	// Destination: some of the slots' state has come.
+	PlanEnd_PLAN_END_STAGING PlanEnd = 3
+	// Destination: ages are counted back from a set time.
+	PlanEnd_PLAN_END_OPEN PlanEnd = 4
+	// Destination: the import is complete.
+	PlanEnd_PLAN_END_SEALED PlanEnd = 5
+	// The plan has ended here.
+	PlanEnd_PLAN_END_ENDED PlanEnd = 6
+)
+
+// Enum value maps for PlanEnd.
+var (
+	PlanEnd_name = map[int32]string{
+		0: "PLAN_END_UNSPECIFIED",
+		1: "PLAN_END_NONE",
+		2: "PLAN_END_FROZEN",
+		3: "PLAN_END_STAGING",
+		4: "PLAN_END_OPEN",
+		5: "PLAN_END_SEALED",
+		6: "PLAN_END_ENDED",
+	}
+	PlanEnd_value = map[string]int32{
+		"PLAN_END_UNSPECIFIED": 0,
+		"PLAN_END_NONE":        1,
+		"PLAN_END_FROZEN":      2,
+		"PLAN_END_STAGING":     3,
+		"PLAN_END_OPEN":        4,
+		"PLAN_END_SEALED":      5,
+		"PLAN_END_ENDED":       6,
+	}
+)
+
+func (x PlanEnd) Enum() *PlanEnd {
+	p := new(PlanEnd)
+	*p = x
+	return p
+}
+
+func (x PlanEnd) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PlanEnd) Descriptor() protoreflect.EnumDescriptor {
+	return file_quorate_v1_peer_proto_enumTypes[1].Descriptor()
+}
+
+func (PlanEnd) Type() protoreflect.EnumType {
+	return &file_quorate_v1_peer_proto_enumTypes[1]
+}
+
+func (x PlanEnd) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PlanEnd.Descriptor instead.
+func (PlanEnd) EnumDescriptor() ([]byte, []int) {
+	return file_quorate_v1_peer_proto_rawDescGZIP(), []int{1}
+}
+
 // ForwardCheckRequest is a check with what the first node established.
 type ForwardCheckRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1429,6 +1575,699 @@ func (*ReportPaceResponse) Descriptor() ([]byte, []int) {
 	return file_quorate_v1_peer_proto_rawDescGZIP(), []int{20}
 }
 
+// PlanManifest is what an export amounts to.
+type PlanManifest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The source's partition time at the freeze, in nanoseconds.
+	FrozenAt int64 `protobuf:"varint,1,opt,name=frozen_at,json=frozenAt,proto3" json:"frozen_at,omitempty"`
+	// The policy revision that the source has.
+	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The digest of the slots' state and of the policy history beside it.
+	Digest        []byte `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanManifest) Reset() {
+	*x = PlanManifest{}
+	mi := &file_quorate_v1_peer_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanManifest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanManifest) ProtoMessage() {}
+
+func (x *PlanManifest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_peer_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanManifest.ProtoReflect.Descriptor instead.
+func (*PlanManifest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_peer_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *PlanManifest) GetFrozenAt() int64 {
+	if x != nil {
+		return x.FrozenAt
+	}
+	return 0
+}
+
+func (x *PlanManifest) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *PlanManifest) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
+// PlanStepRequest names a step.
+type PlanStepRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The cluster that the sender belongs to.
+	ClusterId string `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// The node that asks.
+	FromNode string `protobuf:"bytes,2,opt,name=from_node,json=fromNode,proto3" json:"from_node,omitempty"`
+	// The partition that makes the step.
+	Partition string `protobuf:"bytes,3,opt,name=partition,proto3" json:"partition,omitempty"`
+	// The plan.
+	Plan uint64 `protobuf:"varint,4,opt,name=plan,proto3" json:"plan,omitempty"`
+	// The step.
+	Step PlanStepKind `protobuf:"varint,5,opt,name=step,proto3,enum=quorate.v1.PlanStepKind" json:"step,omitempty"`
+	// Freeze, pull, open, activate: the slots, without epochs.
+	Ranges []*SlotRange `protobuf:"bytes,6,rep,name=ranges,proto3" json:"ranges,omitempty"`
+	// Freeze: the revision that the source must have.
+	Revision uint64 `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Pull: the node to fetch from.
+	SourceNode string `protobuf:"bytes,8,opt,name=source_node,json=sourceNode,proto3" json:"source_node,omitempty"`
+	// Pull: the partition to fetch, or the name of a backup's that the node holds.
+	Source string `protobuf:"bytes,9,opt,name=source,proto3" json:"source,omitempty"`
+	// Pull: whether a replica that does not lead may answer.
+	AnyReplica bool `protobuf:"varint,10,opt,name=any_replica,json=anyReplica,proto3" json:"any_replica,omitempty"`
+	// Open: what the source has frozen.
+	Manifest *PlanManifest `protobuf:"bytes,11,opt,name=manifest,proto3" json:"manifest,omitempty"`
+	// Activate: the epoch of the slots.
+	Epoch uint64 `protobuf:"varint,12,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Activate: admissions may be missing, so nothing is admitted before they have expired.
+	Lost          bool `protobuf:"varint,13,opt,name=lost,proto3" json:"lost,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanStepRequest) Reset() {
+	*x = PlanStepRequest{}
+	mi := &file_quorate_v1_peer_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanStepRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanStepRequest) ProtoMessage() {}
+
+func (x *PlanStepRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_peer_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanStepRequest.ProtoReflect.Descriptor instead.
+func (*PlanStepRequest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_peer_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *PlanStepRequest) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *PlanStepRequest) GetFromNode() string {
+	if x != nil {
+		return x.FromNode
+	}
+	return ""
+}
+
+func (x *PlanStepRequest) GetPartition() string {
+	if x != nil {
+		return x.Partition
+	}
+	return ""
+}
+
+func (x *PlanStepRequest) GetPlan() uint64 {
+	if x != nil {
+		return x.Plan
+	}
+	return 0
+}
+
+func (x *PlanStepRequest) GetStep() PlanStepKind {
+	if x != nil {
+		return x.Step
+	}
+	return PlanStepKind_PLAN_STEP_KIND_UNSPECIFIED
+}
+
+func (x *PlanStepRequest) GetRanges() []*SlotRange {
+	if x != nil {
+		return x.Ranges
+	}
+	return nil
+}
+
+func (x *PlanStepRequest) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *PlanStepRequest) GetSourceNode() string {
+	if x != nil {
+		return x.SourceNode
+	}
+	return ""
+}
+
+func (x *PlanStepRequest) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *PlanStepRequest) GetAnyReplica() bool {
+	if x != nil {
+		return x.AnyReplica
+	}
+	return false
+}
+
+func (x *PlanStepRequest) GetManifest() *PlanManifest {
+	if x != nil {
+		return x.Manifest
+	}
+	return nil
+}
+
+func (x *PlanStepRequest) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *PlanStepRequest) GetLost() bool {
+	if x != nil {
+		return x.Lost
+	}
+	return false
+}
+
+// PlanStepResponse tells how the end stands after the step.
+type PlanStepResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where it is in the plan.
+	End PlanEnd `protobuf:"varint,1,opt,name=end,proto3,enum=quorate.v1.PlanEnd" json:"end,omitempty"`
+	// The policy revision that it has.
+	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Freeze and seal: what it has.
+	Manifest *PlanManifest `protobuf:"bytes,3,opt,name=manifest,proto3" json:"manifest,omitempty"`
+	// Pull: how many slots were fetched.
+	Slots uint32 `protobuf:"varint,4,opt,name=slots,proto3" json:"slots,omitempty"`
+	// Pull: how many bytes were fetched.
+	Size          uint64 `protobuf:"varint,5,opt,name=size,proto3" json:"size,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanStepResponse) Reset() {
+	*x = PlanStepResponse{}
+	mi := &file_quorate_v1_peer_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanStepResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanStepResponse) ProtoMessage() {}
+
+func (x *PlanStepResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_peer_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanStepResponse.ProtoReflect.Descriptor instead.
+func (*PlanStepResponse) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_peer_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *PlanStepResponse) GetEnd() PlanEnd {
+	if x != nil {
+		return x.End
+	}
+	return PlanEnd_PLAN_END_UNSPECIFIED
+}
+
+func (x *PlanStepResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *PlanStepResponse) GetManifest() *PlanManifest {
+	if x != nil {
+		return x.Manifest
+	}
+	return nil
+}
+
+func (x *PlanStepResponse) GetSlots() uint32 {
+	if x != nil {
+		return x.Slots
+	}
+	return 0
+}
+
+func (x *PlanStepResponse) GetSize() uint64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+// SlotDigest is the digest of one slot's state.
+type SlotDigest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The slot; 16384 for the policy history beside the slots.
+	Slot uint32 `protobuf:"varint,1,opt,name=slot,proto3" json:"slot,omitempty"`
+	// The digest.
+	Digest        []byte `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SlotDigest) Reset() {
+	*x = SlotDigest{}
+	mi := &file_quorate_v1_peer_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SlotDigest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SlotDigest) ProtoMessage() {}
+
+func (x *SlotDigest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_peer_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SlotDigest.ProtoReflect.Descriptor instead.
+func (*SlotDigest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_peer_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *SlotDigest) GetSlot() uint32 {
+	if x != nil {
+		return x.Slot
+	}
+	return 0
+}
+
+func (x *SlotDigest) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
+// ExportSlotsRequest says what is wanted.
+type ExportSlotsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The cluster that the sender belongs to.
+	ClusterId string `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// The node that asks.
+	FromNode string `protobuf:"bytes,2,opt,name=from_node,json=fromNode,proto3" json:"from_node,omitempty"`
+	// The partition, or the name of a backup's that the asked node holds.
+	Source string `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
+	// The slots, without epochs.
+	Ranges []*SlotRange `protobuf:"bytes,4,rep,name=ranges,proto3" json:"ranges,omitempty"`
+	// Whether a replica that does not lead may answer.
+	AnyReplica bool `protobuf:"varint,5,opt,name=any_replica,json=anyReplica,proto3" json:"any_replica,omitempty"`
+	// What the asker has: slots whose digest is the same are left out.
+	Have          []*SlotDigest `protobuf:"bytes,6,rep,name=have,proto3" json:"have,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExportSlotsRequest) Reset() {
+	*x = ExportSlotsRequest{}
+	mi := &file_quorate_v1_peer_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportSlotsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportSlotsRequest) ProtoMessage() {}
+
+func (x *ExportSlotsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_peer_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportSlotsRequest.ProtoReflect.Descriptor instead.
+func (*ExportSlotsRequest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_peer_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ExportSlotsRequest) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *ExportSlotsRequest) GetFromNode() string {
+	if x != nil {
+		return x.FromNode
+	}
+	return ""
+}
+
+func (x *ExportSlotsRequest) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *ExportSlotsRequest) GetRanges() []*SlotRange {
+	if x != nil {
+		return x.Ranges
+	}
+	return nil
+}
+
+func (x *ExportSlotsRequest) GetAnyReplica() bool {
+	if x != nil {
+		return x.AnyReplica
+	}
+	return false
+}
+
+func (x *ExportSlotsRequest) GetHave() []*SlotDigest {
+	if x != nil {
+		return x.Have
+	}
+	return nil
+}
+
+// ExportSlotsResponse is the next pieces of the slots' state.
+type ExportSlotsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The pieces, at most 512 KiB.
+	Pieces []*SlotPiece `protobuf:"bytes,1,rep,name=pieces,proto3" json:"pieces,omitempty"`
+	// In the last answer, of a source that is not frozen by a plan and will not be: what it has.
+	Manifest      *PlanManifest `protobuf:"bytes,2,opt,name=manifest,proto3" json:"manifest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExportSlotsResponse) Reset() {
+	*x = ExportSlotsResponse{}
+	mi := &file_quorate_v1_peer_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportSlotsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportSlotsResponse) ProtoMessage() {}
+
+func (x *ExportSlotsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_peer_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportSlotsResponse.ProtoReflect.Descriptor instead.
+func (*ExportSlotsResponse) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_peer_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ExportSlotsResponse) GetPieces() []*SlotPiece {
+	if x != nil {
+		return x.Pieces
+	}
+	return nil
+}
+
+func (x *ExportSlotsResponse) GetManifest() *PlanManifest {
+	if x != nil {
+		return x.Manifest
+	}
+	return nil
+}
+
+// SlotPiece is a piece of one slot's state.
+type SlotPiece struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The slot; 16384 for the policy history beside the slots.
+	Slot uint32 `protobuf:"varint,1,opt,name=slot,proto3" json:"slot,omitempty"`
+	// The digest of the slot's whole state.
+	Digest []byte `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
+	// The size of the whole state's encoding in bytes; 0 when the slot is empty.
+	Size uint64 `protobuf:"varint,3,opt,name=size,proto3" json:"size,omitempty"`
+	// Where the data belongs in it.
+	Offset uint64 `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
+	// The data.
+	Data          []byte `protobuf:"bytes,5,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SlotPiece) Reset() {
+	*x = SlotPiece{}
+	mi := &file_quorate_v1_peer_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SlotPiece) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SlotPiece) ProtoMessage() {}
+
+func (x *SlotPiece) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_peer_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SlotPiece.ProtoReflect.Descriptor instead.
+func (*SlotPiece) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_peer_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *SlotPiece) GetSlot() uint32 {
+	if x != nil {
+		return x.Slot
+	}
+	return 0
+}
+
+func (x *SlotPiece) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
+func (x *SlotPiece) GetSize() uint64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *SlotPiece) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *SlotPiece) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+// ExportPartitionRequest names a partition.
+type ExportPartitionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The cluster that the sender belongs to.
+	ClusterId string `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// The node that asks.
+	FromNode string `protobuf:"bytes,2,opt,name=from_node,json=fromNode,proto3" json:"from_node,omitempty"`
+	// The partition's id.
+	Partition     string `protobuf:"bytes,3,opt,name=partition,proto3" json:"partition,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExportPartitionRequest) Reset() {
+	*x = ExportPartitionRequest{}
+	mi := &file_quorate_v1_peer_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportPartitionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportPartitionRequest) ProtoMessage() {}
+
+func (x *ExportPartitionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_peer_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportPartitionRequest.ProtoReflect.Descriptor instead.
+func (*ExportPartitionRequest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_peer_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ExportPartitionRequest) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *ExportPartitionRequest) GetFromNode() string {
+	if x != nil {
+		return x.FromNode
+	}
+	return ""
+}
+
+func (x *ExportPartitionRequest) GetPartition() string {
+	if x != nil {
+		return x.Partition
+	}
+	return ""
+}
+
+// ExportPartitionResponse is a piece of a partition's snapshot.
+type ExportPartitionResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The next bytes.
+	Chunk         []byte `protobuf:"bytes,1,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExportPartitionResponse) Reset() {
+	*x = ExportPartitionResponse{}
+	mi := &file_quorate_v1_peer_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportPartitionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportPartitionResponse) ProtoMessage() {}
+
+func (x *ExportPartitionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_peer_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportPartitionResponse.ProtoReflect.Descriptor instead.
+func (*ExportPartitionResponse) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_peer_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *ExportPartitionResponse) GetChunk() []byte {
+	if x != nil {
+		return x.Chunk
+	}
+	return nil
+}
+
 var File_quorate_v1_peer_proto protoreflect.FileDescriptor
 
 const file_quorate_v1_peer_proto_rawDesc = "" +
@@ -1538,7 +2377,82 @@ const file_quorate_v1_peer_proto_rawDesc = "" +
 	"\x0fpartition_nanos\x18\x05 \x01(\x03R\x0epartitionNanos\x12\x1f\n" +
 	"\vlocal_nanos\x18\x06 \x01(\x03R\n" +
 	"localNanos\"\x14\n" +
-	"\x12ReportPaceResponse2\x85\x06\n" +
+	"\x12ReportPaceResponse\"_\n" +
+	"\fPlanManifest\x12\x1b\n" +
+	"\tfrozen_at\x18\x01 \x01(\x03R\bfrozenAt\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x16\n" +
+	"\x06digest\x18\x03 \x01(\fR\x06digest\"\xb2\x03\n" +
+	"\x0fPlanStepRequest\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
+	"\tfrom_node\x18\x02 \x01(\tR\bfromNode\x12\x1c\n" +
+	"\tpartition\x18\x03 \x01(\tR\tpartition\x12\x12\n" +
+	"\x04plan\x18\x04 \x01(\x04R\x04plan\x12,\n" +
+	"\x04step\x18\x05 \x01(\x0e2\x18.quorate.v1.PlanStepKindR\x04step\x12-\n" +
+	"\x06ranges\x18\x06 \x03(\v2\x15.quorate.v1.SlotRangeR\x06ranges\x12\x1a\n" +
+	"\brevision\x18\a \x01(\x04R\brevision\x12\x1f\n" +
+	"\vsource_node\x18\b \x01(\tR\n" +
+	"sourceNode\x12\x16\n" +
+	"\x06source\x18\t \x01(\tR\x06source\x12\x1f\n" +
+	"\vany_replica\x18\n" +
+	" \x01(\bR\n" +
+	"anyReplica\x124\n" +
+	"\bmanifest\x18\v \x01(\v2\x18.quorate.v1.PlanManifestR\bmanifest\x12\x14\n" +
+	"\x05epoch\x18\f \x01(\x04R\x05epoch\x12\x12\n" +
+	"\x04lost\x18\r \x01(\bR\x04lost\"\xb5\x01\n" +
+	"\x10PlanStepResponse\x12%\n" +
+	"\x03end\x18\x01 \x01(\x0e2\x13.quorate.v1.PlanEndR\x03end\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x124\n" +
+	"\bmanifest\x18\x03 \x01(\v2\x18.quorate.v1.PlanManifestR\bmanifest\x12\x14\n" +
+	"\x05slots\x18\x04 \x01(\rR\x05slots\x12\x12\n" +
+	"\x04size\x18\x05 \x01(\x04R\x04size\"8\n" +
+	"\n" +
+	"SlotDigest\x12\x12\n" +
+	"\x04slot\x18\x01 \x01(\rR\x04slot\x12\x16\n" +
+	"\x06digest\x18\x02 \x01(\fR\x06digest\"\xe4\x01\n" +
+	"\x12ExportSlotsRequest\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
+	"\tfrom_node\x18\x02 \x01(\tR\bfromNode\x12\x16\n" +
+	"\x06source\x18\x03 \x01(\tR\x06source\x12-\n" +
+	"\x06ranges\x18\x04 \x03(\v2\x15.quorate.v1.SlotRangeR\x06ranges\x12\x1f\n" +
+	"\vany_replica\x18\x05 \x01(\bR\n" +
+	"anyReplica\x12*\n" +
+	"\x04have\x18\x06 \x03(\v2\x16.quorate.v1.SlotDigestR\x04have\"z\n" +
+	"\x13ExportSlotsResponse\x12-\n" +
+	"\x06pieces\x18\x01 \x03(\v2\x15.quorate.v1.SlotPieceR\x06pieces\x124\n" +
+	"\bmanifest\x18\x02 \x01(\v2\x18.quorate.v1.PlanManifestR\bmanifest\"w\n" +
+	"\tSlotPiece\x12\x12\n" +
+	"\x04slot\x18\x01 \x01(\rR\x04slot\x12\x16\n" +
+	"\x06digest\x18\x02 \x01(\fR\x06digest\x12\x12\n" +
+	"\x04size\x18\x03 \x01(\x04R\x04size\x12\x16\n" +
+	"\x06offset\x18\x04 \x01(\x04R\x06offset\x12\x12\n" +
+	"\x04data\x18\x05 \x01(\fR\x04data\"r\n" +
+	"\x16ExportPartitionRequest\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
+	"\tfrom_node\x18\x02 \x01(\tR\bfromNode\x12\x1c\n" +
+	"\tpartition\x18\x03 \x01(\tR\tpartition\"/\n" +
+	"\x17ExportPartitionResponse\x12\x14\n" +
+	"\x05chunk\x18\x01 \x01(\fR\x05chunk*\x80\x02\n" +
+	"\fPlanStepKind\x12\x1e\n" +
+	"\x1aPLAN_STEP_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13PLAN_STEP_KIND_LOOK\x10\x01\x12\x17\n" +
+	"\x13PLAN_STEP_KIND_PULL\x10\x02\x12\x19\n" +
+	"\x15PLAN_STEP_KIND_FREEZE\x10\x03\x12\x17\n" +
+	"\x13PLAN_STEP_KIND_OPEN\x10\x04\x12\x17\n" +
+	"\x13PLAN_STEP_KIND_SEAL\x10\x05\x12\x1b\n" +
+	"\x17PLAN_STEP_KIND_ACTIVATE\x10\x06\x12\x1a\n" +
+	"\x16PLAN_STEP_KIND_RELEASE\x10\a\x12\x18\n" +
+	"\x14PLAN_STEP_KIND_ABORT\x10\b*\x9d\x01\n" +
+	"\aPlanEnd\x12\x18\n" +
+	"\x14PLAN_END_UNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rPLAN_END_NONE\x10\x01\x12\x13\n" +
+	"\x0fPLAN_END_FROZEN\x10\x02\x12\x14\n" +
+	"\x10PLAN_END_STAGING\x10\x03\x12\x11\n" +
+	"\rPLAN_END_OPEN\x10\x04\x12\x13\n" +
+	"\x0fPLAN_END_SEALED\x10\x05\x12\x12\n" +
+	"\x0ePLAN_END_ENDED\x10\x062\xfc\a\n" +
 	"\x04Peer\x12E\n" +
 	"\fForwardCheck\x12\x1f.quorate.v1.ForwardCheckRequest\x1a\x14.quorate.v1.Decision\x12G\n" +
 	"\vForwardPeek\x12\x1e.quorate.v1.ForwardPeekRequest\x1a\x18.quorate.v1.PeekResponse\x12K\n" +
@@ -1551,7 +2465,10 @@ const file_quorate_v1_peer_proto_rawDesc = "" +
 	"\x0fPartitionPolicy\x12\".quorate.v1.PartitionPolicyRequest\x1a#.quorate.v1.PartitionPolicyResponse\x12B\n" +
 	"\aHasBody\x12\x1a.quorate.v1.HasBodyRequest\x1a\x1b.quorate.v1.HasBodyResponse\x12D\n" +
 	"\aPutBody\x12\x1a.quorate.v1.PutBodyRequest\x1a\x1b.quorate.v1.PutBodyResponse(\x01\x12D\n" +
-	"\aGetBody\x12\x1a.quorate.v1.GetBodyRequest\x1a\x1b.quorate.v1.GetBodyResponse0\x01B7Z5github.com/quorate/quorate/proto/quorate/v1;quoratev1b\x06proto3"
+	"\aGetBody\x12\x1a.quorate.v1.GetBodyRequest\x1a\x1b.quorate.v1.GetBodyResponse0\x01\x12E\n" +
+	"\bPlanStep\x12\x1b.quorate.v1.PlanStepRequest\x1a\x1c.quorate.v1.PlanStepResponse\x12P\n" +
+	"\vExportSlots\x12\x1e.quorate.v1.ExportSlotsRequest\x1a\x1f.quorate.v1.ExportSlotsResponse0\x01\x12\\\n" +
+	"\x0fExportPartition\x12\".quorate.v1.ExportPartitionRequest\x1a#.quorate.v1.ExportPartitionResponse0\x01B7Z5github.com/quorate/quorate/proto/quorate/v1;quoratev1b\x06proto3"
 
 var (
 	file_quorate_v1_peer_proto_rawDescOnce sync.Once
@@ -1565,74 +2482,101 @@ func file_quorate_v1_peer_proto_rawDescGZIP() []byte {
 	return file_quorate_v1_peer_proto_rawDescData
 }
 
-var file_quorate_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_quorate_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_quorate_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_quorate_v1_peer_proto_goTypes = []any{
-	(*ForwardCheckRequest)(nil),     // 0: quorate.v1.ForwardCheckRequest
-	(*ForwardPeekRequest)(nil),      // 1: quorate.v1.ForwardPeekRequest
-	(*NodeStatusRequest)(nil),       // 2: quorate.v1.NodeStatusRequest
-	(*NodeStatusResponse)(nil),      // 3: quorate.v1.NodeStatusResponse
-	(*Replica)(nil),                 // 4: quorate.v1.Replica
-	(*ReplicaMember)(nil),           // 5: quorate.v1.ReplicaMember
-	(*ForwardAdminRequest)(nil),     // 6: quorate.v1.ForwardAdminRequest
-	(*ForwardAdminResponse)(nil),    // 7: quorate.v1.ForwardAdminResponse
-	(*ConfirmPolicyRequest)(nil),    // 8: quorate.v1.ConfirmPolicyRequest
-	(*InstalledPolicy)(nil),         // 9: quorate.v1.InstalledPolicy
-	(*ConfirmPolicyResponse)(nil),   // 10: quorate.v1.ConfirmPolicyResponse
-	(*PartitionPolicyRequest)(nil),  // 11: quorate.v1.PartitionPolicyRequest
-	(*PartitionPolicyResponse)(nil), // 12: quorate.v1.PartitionPolicyResponse
-	(*HasBodyRequest)(nil),          // 13: quorate.v1.HasBodyRequest
-	(*HasBodyResponse)(nil),         // 14: quorate.v1.HasBodyResponse
-	(*PutBodyRequest)(nil),          // 15: quorate.v1.PutBodyRequest
-	(*PutBodyResponse)(nil),         // 16: quorate.v1.PutBodyResponse
-	(*GetBodyRequest)(nil),          // 17: quorate.v1.GetBodyRequest
-	(*GetBodyResponse)(nil),         // 18: quorate.v1.GetBodyResponse
-	(*ReportPaceRequest)(nil),       // 19: quorate.v1.ReportPaceRequest
-	(*ReportPaceResponse)(nil),      // 20: quorate.v1.ReportPaceResponse
-	(*CheckRequest)(nil),            // 21: quorate.v1.CheckRequest
-	(*PeekRequest)(nil),             // 22: quorate.v1.PeekRequest
-	(Role)(0),                       // 23: quorate.v1.Role
-	(*SlotRange)(nil),               // 24: quorate.v1.SlotRange
-	(*anypb.Any)(nil),               // 25: google.protobuf.Any
-	(*CarriedRule)(nil),             // 26: quorate.v1.CarriedRule
-	(*Decision)(nil),                // 27: quorate.v1.Decision
-	(*PeekResponse)(nil),            // 28: quorate.v1.PeekResponse
+	(PlanStepKind)(0),               // 0: quorate.v1.PlanStepKind
+	(PlanEnd)(0),                    // 1: quorate.v1.PlanEnd
+	(*ForwardCheckRequest)(nil),     // 2: quorate.v1.ForwardCheckRequest
+	(*ForwardPeekRequest)(nil),      // 3: quorate.v1.ForwardPeekRequest
+	(*NodeStatusRequest)(nil),       // 4: quorate.v1.NodeStatusRequest
+	(*NodeStatusResponse)(nil),      // 5: quorate.v1.NodeStatusResponse
+	(*Replica)(nil),                 // 6: quorate.v1.Replica
+	(*ReplicaMember)(nil),           // 7: quorate.v1.ReplicaMember
+	(*ForwardAdminRequest)(nil),     // 8: quorate.v1.ForwardAdminRequest
+	(*ForwardAdminResponse)(nil),    // 9: quorate.v1.ForwardAdminResponse
+	(*ConfirmPolicyRequest)(nil),    // 10: quorate.v1.ConfirmPolicyRequest
+	(*InstalledPolicy)(nil),         // 11: quorate.v1.InstalledPolicy
+	(*ConfirmPolicyResponse)(nil),   // 12: quorate.v1.ConfirmPolicyResponse
+	(*PartitionPolicyRequest)(nil),  // 13: quorate.v1.PartitionPolicyRequest
+	(*PartitionPolicyResponse)(nil), // 14: quorate.v1.PartitionPolicyResponse
+	(*HasBodyRequest)(nil),          // 15: quorate.v1.HasBodyRequest
+	(*HasBodyResponse)(nil),         // 16: quorate.v1.HasBodyResponse
+	(*PutBodyRequest)(nil),          // 17: quorate.v1.PutBodyRequest
+	(*PutBodyResponse)(nil),         // 18: quorate.v1.PutBodyResponse
+	(*GetBodyRequest)(nil),          // 19: quorate.v1.GetBodyRequest
+	(*GetBodyResponse)(nil),         // 20: quorate.v1.GetBodyResponse
+	(*ReportPaceRequest)(nil),       // 21: quorate.v1.ReportPaceRequest
+	(*ReportPaceResponse)(nil),      // 22: quorate.v1.ReportPaceResponse
+	(*PlanManifest)(nil),            // 23: quorate.v1.PlanManifest
+	(*PlanStepRequest)(nil),         // 24: quorate.v1.PlanStepRequest
+	(*PlanStepResponse)(nil),        // 25: quorate.v1.PlanStepResponse
+	(*SlotDigest)(nil),              // 26: quorate.v1.SlotDigest
+	(*ExportSlotsRequest)(nil),      // 27: quorate.v1.ExportSlotsRequest
+	(*ExportSlotsResponse)(nil),     // 28: quorate.v1.ExportSlotsResponse
+	(*SlotPiece)(nil),               // 29: quorate.v1.SlotPiece
+	(*ExportPartitionRequest)(nil),  // 30: quorate.v1.ExportPartitionRequest
+	(*ExportPartitionResponse)(nil), // 31: quorate.v1.ExportPartitionResponse
+	(*CheckRequest)(nil),            // 32: quorate.v1.CheckRequest
+	(*PeekRequest)(nil),             // 33: quorate.v1.PeekRequest
+	(Role)(0),                       // 34: quorate.v1.Role
+	(*SlotRange)(nil),               // 35: quorate.v1.SlotRange
+	(*anypb.Any)(nil),               // 36: google.protobuf.Any
+	(*CarriedRule)(nil),             // 37: quorate.v1.CarriedRule
+	(*Decision)(nil),                // 38: quorate.v1.Decision
+	(*PeekResponse)(nil),            // 39: quorate.v1.PeekResponse
 }
 var file_quorate_v1_peer_proto_depIdxs = []int32{
-	21, // 0: quorate.v1.ForwardCheckRequest.check:type_name -> quorate.v1.CheckRequest
-	22, // 1: quorate.v1.ForwardPeekRequest.peek:type_name -> quorate.v1.PeekRequest
-	4,  // 2: quorate.v1.NodeStatusResponse.replicas:type_name -> quorate.v1.Replica
-	23, // 3: quorate.v1.Replica.role:type_name -> quorate.v1.Role
-	24, // 4: quorate.v1.Replica.ranges:type_name -> quorate.v1.SlotRange
-	5,  // 5: quorate.v1.Replica.replica_members:type_name -> quorate.v1.ReplicaMember
-	25, // 6: quorate.v1.ForwardAdminRequest.request:type_name -> google.protobuf.Any
-	25, // 7: quorate.v1.ForwardAdminResponse.response:type_name -> google.protobuf.Any
-	9,  // 8: quorate.v1.ConfirmPolicyRequest.installed:type_name -> quorate.v1.InstalledPolicy
-	26, // 9: quorate.v1.PartitionPolicyResponse.carried:type_name -> quorate.v1.CarriedRule
-	0,  // 10: quorate.v1.Peer.ForwardCheck:input_type -> quorate.v1.ForwardCheckRequest
-	1,  // 11: quorate.v1.Peer.ForwardPeek:input_type -> quorate.v1.ForwardPeekRequest
-	2,  // 12: quorate.v1.Peer.NodeStatus:input_type -> quorate.v1.NodeStatusRequest
-	19, // 13: quorate.v1.Peer.ReportPace:input_type -> quorate.v1.ReportPaceRequest
-	6,  // 14: quorate.v1.Peer.ForwardAdmin:input_type -> quorate.v1.ForwardAdminRequest
-	8,  // 15: quorate.v1.Peer.ConfirmPolicy:input_type -> quorate.v1.ConfirmPolicyRequest
-	11, // 16: quorate.v1.Peer.PartitionPolicy:input_type -> quorate.v1.PartitionPolicyRequest
-	13, // 17: quorate.v1.Peer.HasBody:input_type -> quorate.v1.HasBodyRequest
-	15, // 18: quorate.v1.Peer.PutBody:input_type -> quorate.v1.PutBodyRequest
-	17, // 19: quorate.v1.Peer.GetBody:input_type -> quorate.v1.GetBodyRequest
-	27, // 20: quorate.v1.Peer.ForwardCheck:output_type -> quorate.v1.Decision
-	28, // 21: quorate.v1.Peer.ForwardPeek:output_type -> quorate.v1.PeekResponse
-	3,  // 22: quorate.v1.Peer.NodeStatus:output_type -> quorate.v1.NodeStatusResponse
-	20, // 23: quorate.v1.Peer.ReportPace:output_type -> quorate.v1.ReportPaceResponse
-	7,  // 24: quorate.v1.Peer.ForwardAdmin:output_type -> quorate.v1.ForwardAdminResponse
-	10, // 25: quorate.v1.Peer.ConfirmPolicy:output_type -> quorate.v1.ConfirmPolicyResponse
-	12, // 26: quorate.v1.Peer.PartitionPolicy:output_type -> quorate.v1.PartitionPolicyResponse
-	14, // 27: quorate.v1.Peer.HasBody:output_type -> quorate.v1.HasBodyResponse
-	16, // 28: quorate.v1.Peer.PutBody:output_type -> quorate.v1.PutBodyResponse
-	18, // 29: quorate.v1.Peer.GetBody:output_type -> quorate.v1.GetBodyResponse
-	20, // [20:30] is the sub-list for method output_type
-	10, // [10:20] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	32, // 0: quorate.v1.ForwardCheckRequest.check:type_name -> quorate.v1.CheckRequest
+	33, // 1: quorate.v1.ForwardPeekRequest.peek:type_name -> quorate.v1.PeekRequest
+	6,  // 2: quorate.v1.NodeStatusResponse.replicas:type_name -> quorate.v1.Replica
+	34, // 3: quorate.v1.Replica.role:type_name -> quorate.v1.Role
+	35, // 4: quorate.v1.Replica.ranges:type_name -> quorate.v1.SlotRange
+	7,  // 5: quorate.v1.Replica.replica_members:type_name -> quorate.v1.ReplicaMember
+	36, // 6: quorate.v1.ForwardAdminRequest.request:type_name -> google.protobuf.Any
+	36, // 7: quorate.v1.ForwardAdminResponse.response:type_name -> google.protobuf.Any
+	11, // 8: quorate.v1.ConfirmPolicyRequest.installed:type_name -> quorate.v1.InstalledPolicy
+	37, // 9: quorate.v1.PartitionPolicyResponse.carried:type_name -> quorate.v1.CarriedRule
+	0,  // 10: quorate.v1.PlanStepRequest.step:type_name -> quorate.v1.PlanStepKind
+	35, // 11: quorate.v1.PlanStepRequest.ranges:type_name -> quorate.v1.SlotRange
+	23, // 12: quorate.v1.PlanStepRequest.manifest:type_name -> quorate.v1.PlanManifest
+	1,  // 13: quorate.v1.PlanStepResponse.end:type_name -> quorate.v1.PlanEnd
+	23, // 14: quorate.v1.PlanStepResponse.manifest:type_name -> quorate.v1.PlanManifest
+	35, // 15: quorate.v1.ExportSlotsRequest.ranges:type_name -> quorate.v1.SlotRange
+	26, // 16: quorate.v1.ExportSlotsRequest.have:type_name -> quorate.v1.SlotDigest
+	29, // 17: quorate.v1.ExportSlotsResponse.pieces:type_name -> quorate.v1.SlotPiece
+	23, // 18: quorate.v1.ExportSlotsResponse.manifest:type_name -> quorate.v1.PlanManifest
+	2,  // 19: quorate.v1.Peer.ForwardCheck:input_type -> quorate.v1.ForwardCheckRequest
+	3,  // 20: quorate.v1.Peer.ForwardPeek:input_type -> quorate.v1.ForwardPeekRequest
+	4,  // 21: quorate.v1.Peer.NodeStatus:input_type -> quorate.v1.NodeStatusRequest
+	21, // 22: quorate.v1.Peer.ReportPace:input_type -> quorate.v1.ReportPaceRequest
+	8,  // 23: quorate.v1.Peer.ForwardAdmin:input_type -> quorate.v1.ForwardAdminRequest
+	10, // 24: quorate.v1.Peer.ConfirmPolicy:input_type -> quorate.v1.ConfirmPolicyRequest
+	13, // 25: quorate.v1.Peer.PartitionPolicy:input_type -> quorate.v1.PartitionPolicyRequest
+	15, // 26: quorate.v1.Peer.HasBody:input_type -> quorate.v1.HasBodyRequest
+	17, // 27: quorate.v1.Peer.PutBody:input_type -> quorate.v1.PutBodyRequest
+	19, // 28: quorate.v1.Peer.GetBody:input_type -> quorate.v1.GetBodyRequest
+	24, // 29: quorate.v1.Peer.PlanStep:input_type -> quorate.v1.PlanStepRequest
+	27, // 30: quorate.v1.Peer.ExportSlots:input_type -> quorate.v1.ExportSlotsRequest
+	30, // 31: quorate.v1.Peer.ExportPartition:input_type -> quorate.v1.ExportPartitionRequest
+	38, // 32: quorate.v1.Peer.ForwardCheck:output_type -> quorate.v1.Decision
+	39, // 33: quorate.v1.Peer.ForwardPeek:output_type -> quorate.v1.PeekResponse
+	5,  // 34: quorate.v1.Peer.NodeStatus:output_type -> quorate.v1.NodeStatusResponse
+	22, // 35: quorate.v1.Peer.ReportPace:output_type -> quorate.v1.ReportPaceResponse
+	9,  // 36: quorate.v1.Peer.ForwardAdmin:output_type -> quorate.v1.ForwardAdminResponse
+	12, // 37: quorate.v1.Peer.ConfirmPolicy:output_type -> quorate.v1.ConfirmPolicyResponse
+	14, // 38: quorate.v1.Peer.PartitionPolicy:output_type -> quorate.v1.PartitionPolicyResponse
+	16, // 39: quorate.v1.Peer.HasBody:output_type -> quorate.v1.HasBodyResponse
+	18, // 40: quorate.v1.Peer.PutBody:output_type -> quorate.v1.PutBodyResponse
+	20, // 41: quorate.v1.Peer.GetBody:output_type -> quorate.v1.GetBodyResponse
+	25, // 42: quorate.v1.Peer.PlanStep:output_type -> quorate.v1.PlanStepResponse
+	28, // 43: quorate.v1.Peer.ExportSlots:output_type -> quorate.v1.ExportSlotsResponse
+	31, // 44: quorate.v1.Peer.ExportPartition:output_type -> quorate.v1.ExportPartitionResponse
+	32, // [32:45] is the sub-list for method output_type
+	19, // [19:32] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_quorate_v1_peer_proto_init() }
@@ -1647,13 +2591,14 @@ func file_quorate_v1_peer_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorate_v1_peer_proto_rawDesc), len(file_quorate_v1_peer_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   21,
+			NumEnums:      2,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_quorate_v1_peer_proto_goTypes,
 		DependencyIndexes: file_quorate_v1_peer_proto_depIdxs,
+		EnumInfos:         file_quorate_v1_peer_proto_enumTypes,
 		MessageInfos:      file_quorate_v1_peer_proto_msgTypes,
 	}.Build()
 	File_quorate_v1_peer_proto = out.File

@@ -29,6 +29,9 @@ const (
 	Peer_HasBody_FullMethodName         = "/quorate.v1.Peer/HasBody"
 	Peer_PutBody_FullMethodName         = "/quorate.v1.Peer/PutBody"
 	Peer_GetBody_FullMethodName         = "/quorate.v1.Peer/GetBody"
+	Peer_PlanStep_FullMethodName        = "/quorate.v1.Peer/PlanStep"
+	Peer_ExportSlots_FullMethodName     = "/quorate.v1.Peer/ExportSlots"
+	Peer_ExportPartition_FullMethodName = "/quorate.v1.Peer/ExportPartition"
 )
 
 // PeerClient is the client API for Peer service.
@@ -58,6 +61,13 @@ type PeerClient interface {
 	PutBody(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[PutBodyRequest, PutBodyResponse], error)
 	// GetBody reads a policy's body.
 	GetBody(ctx context.Context, in *GetBodyRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetBodyResponse], error)
+	// PlanStep has a partition that the asked node leads make one step of a plan. A step that was made already is
+	// made again without effect, and answered alike.
+	PlanStep(ctx context.Context, in *PlanStepRequest, opts ...grpc.CallOption) (*PlanStepResponse, error)
+	// ExportSlots reads the state of slots, as far as the asker does not have it already.
+	ExportSlots(ctx context.Context, in *ExportSlotsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportSlotsResponse], error)
+	// ExportPartition reads the whole state of a partition that the asked node leads, as of after it was asked.
+	ExportPartition(ctx context.Context, in *ExportPartitionRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportPartitionResponse], error)
 }
 
 type peerClient struct {
@@ -180,6 +190,54 @@ func (c *peerClient) GetBody(ctx context.Context, in *GetBodyRequest, opts ...gr
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Peer_GetBodyClient = grpc.ServerStreamingClient[GetBodyResponse]
 
+func (c *peerClient) PlanStep(ctx context.Context, in *PlanStepRequest, opts ...grpc.CallOption) (*PlanStepResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PlanStepResponse)
+	err := c.cc.Invoke(ctx, Peer_PlanStep_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *peerClient) ExportSlots(ctx context.Context, in *ExportSlotsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportSlotsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Peer_ServiceDesc.Streams[2], Peer_ExportSlots_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ExportSlotsRequest, ExportSlotsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Peer_ExportSlotsClient = grpc.ServerStreamingClient[ExportSlotsResponse]
+
+func (c *peerClient) ExportPartition(ctx context.Context, in *ExportPartitionRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportPartitionResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Peer_ServiceDesc.Streams[3], Peer_ExportPartition_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ExportPartitionRequest, ExportPartitionResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Peer_ExportPartitionClient = grpc.ServerStreamingClient[ExportPartitionResponse]
+
 // PeerServer is the server API for Peer service.
 // All implementations must embed UnimplementedPeerServer
 // for forward compatibility.
@@ -207,6 +265,13 @@ type PeerServer interface {
 	PutBody(grpc.ClientStreamingServer[PutBodyRequest, PutBodyResponse]) error
 	// GetBody reads a policy's body.
 	GetBody(*GetBodyRequest, grpc.ServerStreamingServer[GetBodyResponse]) error
+	// PlanStep has a partition that the asked node leads make one step of a plan. A step that was made already is
+	// made again without effect, and answered alike.
+	PlanStep(context.Context, *PlanStepRequest) (*PlanStepResponse, error)
+	// ExportSlots reads the state of slots, as far as the asker does not have it already.
+	ExportSlots(*ExportSlotsRequest, grpc.ServerStreamingServer[ExportSlotsResponse]) error
+	// ExportPartition reads the whole state of a partition that the asked node leads, as of after it was asked.
+	ExportPartition(*ExportPartitionRequest, grpc.ServerStreamingServer[ExportPartitionResponse]) error
 	mustEmbedUnimplementedPeerServer()
 }
 
@@ -246,6 +311,15 @@ func (UnimplementedPeerServer) PutBody(grpc.ClientStreamingServer[PutBodyRequest
 }
 func (UnimplementedPeerServer) GetBody(*GetBodyRequest, grpc.ServerStreamingServer[GetBodyResponse]) error {
 	return status.Error(codes.Unimplemented, "method GetBody not implemented")
+}
+func (UnimplementedPeerServer) PlanStep(context.Context, *PlanStepRequest) (*PlanStepResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PlanStep not implemented")
+}
+func (UnimplementedPeerServer) ExportSlots(*ExportSlotsRequest, grpc.ServerStreamingServer[ExportSlotsResponse]) error {
+	return status.Error(codes.Unimplemented, "method ExportSlots not implemented")
+}
+func (UnimplementedPeerServer) ExportPartition(*ExportPartitionRequest, grpc.ServerStreamingServer[ExportPartitionResponse]) error {
+	return status.Error(codes.Unimplemented, "method ExportPartition not implemented")
 }
 func (UnimplementedPeerServer) mustEmbedUnimplementedPeerServer() {}
 func (UnimplementedPeerServer) testEmbeddedByValue()              {}
@@ -430,6 +504,46 @@ func _Peer_GetBody_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Peer_GetBodyServer = grpc.ServerStreamingServer[GetBodyResponse]
 
+func _Peer_PlanStep_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PlanStepRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).PlanStep(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_PlanStep_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).PlanStep(ctx, req.(*PlanStepRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Peer_ExportSlots_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ExportSlotsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(PeerServer).ExportSlots(m, &grpc.GenericServerStream[ExportSlotsRequest, ExportSlotsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Peer_ExportSlotsServer = grpc.ServerStreamingServer[ExportSlotsResponse]
+
+func _Peer_ExportPartition_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ExportPartitionRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(PeerServer).ExportPartition(m, &grpc.GenericServerStream[ExportPartitionRequest, ExportPartitionResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Peer_ExportPartitionServer = grpc.ServerStreamingServer[ExportPartitionResponse]
+
 // Peer_ServiceDesc is the grpc.ServiceDesc for Peer service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -469,6 +583,10 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "HasBody",
 			Handler:    _Peer_HasBody_Handler,
 		},
+		{
+			MethodName: "PlanStep",
+			Handler:    _Peer_PlanStep_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
@@ -479,6 +597,16 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "GetBody",
 			Handler:       _Peer_GetBody_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "ExportSlots",
+			Handler:       _Peer_ExportSlots_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "ExportPartition",
+			Handler:       _Peer_ExportPartition_Handler,
 			ServerStreams: true,
 		},
 	},
