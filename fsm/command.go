@@ -51,10 +51,30 @@ const (
 	KindBatch   Kind = 2
 	KindInstall Kind = 3
 	KindFreeze  Kind = 4
-	KindThaw    Kind = 5
+	KindAbort   Kind = 5
 	KindRaise   Kind = 6
 	KindForgive Kind = 7
+	KindStage   Kind = 8
+	KindOpen    Kind = 9
+	KindSeal    Kind = 10
+	// KindActivate and KindRelease end a plan, at its destination and at its source.
+	KindActivate Kind = 11
+	KindRelease  Kind = 12
 )
+
+// String names k.
+func (k Kind) String() string {
+	if int(k) < len(kindNames) && kindNames[k] != "" {
+		return kindNames[k]
+	}
+	return "unknown"
+}
+
+var kindNames = [...]string{
+	KindBirth: "birth", KindBatch: "batch", KindInstall: "install", KindFreeze: "freeze", KindAbort: "abort",
+	KindRaise: "raise", KindForgive: "forgive", KindStage: "stage", KindOpen: "open", KindSeal: "seal",
+	KindActivate: "activate", KindRelease: "release",
+}
 
 // Level is a feature level: what the entries of a log may ask of the replicas. It only rises, by an entry
 // of the log, when every replica's program knows the next one.
@@ -83,14 +103,23 @@ type Entry struct {
 	// theirs. It decides nothing.
 	Basis Basis
 
-	Birth   *Birth      // KindBirth
-	Checks  []Check     // KindBatch; a batch without checks and peeks is a time tick
-	Peeks   []Peek      // KindBatch; answered after the checks
-	Install *Install    // KindInstall
-	Plan    PlanID      // KindFreeze, KindThaw
-	Ranges  []SlotRange // KindFreeze
-	Level   Level       // KindRaise
-	Forgive *Forgive    // KindForgive
+	Birth   *Birth   // KindBirth
+	Checks  []Check  // KindBatch; a batch without checks and peeks is a time tick
+	Peeks   []Peek   // KindBatch; answered after the checks
+	Install *Install // KindInstall
+	Level   Level    // KindRaise
+	Forgive *Forgive // KindForgive
+
+	Plan     PlanID      // KindFreeze, KindStage, KindOpen, KindSeal, KindActivate, KindRelease, KindAbort
+	Ranges   []SlotRange // KindFreeze, KindOpen; sorted and disjoint
+	Revision Revision    // KindFreeze; the policy revision that must be in force
+	Pieces   []Piece     // KindStage; at most MaxStageBytes of data
+	Manifest Manifest    // KindOpen; what the source has frozen
+	Policies []Install   // KindSeal; the carried policies, see Machine.StagedPolicies
+	Epoch    Epoch       // KindActivate; of the slots from then on
+	// Lost says that admissions may be missing from what was imported, so that every limit counts as full
+	// until its window has passed; KindActivate.
+	Lost bool
 }
 
 // Basis names a state: the digest that it had when the entry at Index of the log had been applied. Index 0

@@ -44,7 +44,7 @@ type charged struct {
 
 // refuse makes a refusal.
 func (m *Machine) refuse(r Reason, detail string) Decision {
-	return Decision{Reason: r, Detail: detail, AsOf: m.now, Revision: m.rev.number, Version: m.rev.policy.Version}
+	return Decision{Reason: r, Detail: detail, AsOf: m.now, Revision: m.rev.number(), Version: m.rev.policy.Version}
 }
 
 // decide answers one check, and consumes from all of its limits or from none.
@@ -58,15 +58,16 @@ func (m *Machine) decide(c *Check) Decision {
 		d.Epoch = epoch
 		return d
 	}
+	m.unpack(slot)
 	s := m.shardOf(slot)
 	id := m.hash128(hashReplay, c.Principal, c.Gateway, c.DecisionID)
 	if d, ok := m.replay(s, id, c); ok {
 		return d
 	}
 	switch at := c.PolicyRevision; {
-	case at != 0 && at < m.rev.number:
+	case at != 0 && at < m.rev.number():
 		return m.refuse(ReasonPolicyStale, "")
-	case at > m.rev.number:
+	case at > m.rev.number():
 		return m.refuse(ReasonPolicyBehind, "")
 	}
 	d, charges := m.judge(c)
@@ -142,7 +143,7 @@ func (m *Machine) roomForKeys(p *principal, charges []charged) bool {
 			}
 		}
 	}
-	if m.keys+int64(len(made)) > m.bounds.MaxKeys {
+	if m.keys+m.waiting().keys+int64(len(made)) > m.bounds.MaxKeys {
 		return false
 	}
 	unreserved := m.unreserved
@@ -155,13 +156,14 @@ func (m *Machine) roomForKeys(p *principal, charges []charged) bool {
 }
 
 // distinct are the limits of all charges, each once, now that p has its keys. Policies of two revisions may
-// share their limits in memory, and do not after a restore, so the revision tells them apart.
+// share their limits in memory, and do not after a restore, so the revision tells them apart. A limit of the
+// revision in force that is carried as well counts more than itself.
 func distinct(p *principal, charges []charged) []applied {
 	var out []applied
 	for i := range charges {
 		for _, l := range charges[i].limits {
 			if !slices.ContainsFunc(out, func(o applied) bool {
-				return o.limit == l.limit && o.revision == l.revision
+				return o.limit == l.limit && o.revision == l.revision && o.carried == l.carried
 			}) {
 				l.caller = p
 				out = append(out, l)
@@ -193,8 +195,8 @@ func (m *Machine) judge(c *Check) (Decision, []charged) {
 }
 
 // applicable are the limits that apply to a charge of a principal, in order: those of its rule, those
-// of its class's group, and those of the carried revision, which is nil when none is.
-func (m *Machine) applicable(caller string, charge *Charge) ([]applied, *revision) {
+// of its class's group, and those of the carried revisions, which are returned as well.
+func (m *Machine) applicable(caller string, charge *Charge) ([]applied, []*revision) {
 	p := m.shardOf(m.SlotOf(caller)).principals[caller]
 	limits := appendLimits(nil, m.rev, p, caller, charge)
 	nm := m.nameOf(charge.Class)
@@ -213,12 +215,14 @@ func (m *Machine) applicable(caller string, charge *Charge) ([]applied, *revisio
 	if exactAt <= m.now {
 		return limits, nil
 	}
-	for _, l := range appendLimits(nil, nm.exact, p, caller, charge) {
-		if l.limit.Max == 0 {
-			continue
+	for _, of := range nm.exact {
+		for _, l := range appendLimits(nil, of, p, caller, charge) {
+			if l.limit.Max == 0 {
+				continue
+			}
+			l.carried, l.exactAt = true, exactAt
+			limits = append(limits, l)
 		}
-		l.carried, l.exactAt = true, exactAt
-		limits = append(limits, l)
 	}
 	return limits, nm.exact
 }
@@ -229,24 +233,25 @@ func appendLimits(to []applied, of *revision, p *principal, caller string, charg
 	resolved, _ := in.ClassOf(charge.Class)
 	rule := in.RuleFor(caller, resolved, charge.Tier)
 	for i := range rule {
-		to = append(to, applied{limit: &rule[i], revision: of.number, caller: p, scope: scope{class: resolved}})
+		to = append(to, applied{limit: &rule[i], revision: of.number(), caller: p, scope: scope{class: resolved}})
 	}
 	if g := in.GroupOf(resolved); g != nil {
 		for i := range g.Limits {
-			to = append(to, applied{limit: &g.Limits[i], revision: of.number, caller: p, scope: scope{resolved, g, in}})
+			to = append(to, applied{limit: &g.Limits[i], revision: of.number(), caller: p, scope: scope{resolved, g, in}})
 		}
 	}
 	return to
 }
 
-// countedBy are the classes whose logs take an allow for apiClass: its class, and that of the carried
-// revision.
-func (m *Machine) countedBy(apiClass string, carried *revision) []*class {
+// countedBy are the classes whose logs take an allow for apiClass: its class, and those of the carried
+// revisions.
+func (m *Machine) countedBy(apiClass string, carried []*revision) []*class {
 	resolved, _ := m.rev.policy.ClassOf(apiClass)
 	out := []*class{m.classes[resolved]}
-	if carried != nil {
-		if was, _ := carried.policy.ClassOf(apiClass); was != resolved {
-			out = append(out, m.classes[was])
+	for _, of := range carried {
+		was, _ := of.policy.ClassOf(apiClass)
+		if c := m.classes[was]; !slices.Contains(out, c) {
+			out = append(out, c)
 		}
 	}
 	return out
@@ -331,15 +336,27 @@ func (m *Machine) countsAfter(l *applied, of *class) Time {
 func (m *Machine) usage(l *applied) uint64 {
 	var sum uint64
 	m.each(l, func(log *rolling, after Time) { sum = saturatingAdd(sum, log.weightAfter(after)) })
+	if m.now < m.fullUntil(l.limit) {
+		return max(sum, uint64(l.limit.Max))
+	}
 	return sum
 }
 
-// deadline is when so much of what l counts has expired that most fits: the expiry of the latest
-// admission that must go. The sum falls with time, so it is found by bisecting the window.
+// fullUntil is until when l counts as full because what it should count may have been lost.
+func (m *Machine) fullUntil(l *policy.Limit) Time { return m.lost + Time(l.WindowNanos) }
+
+// deadline is when most fits into l, what may have been lost included.
 func (m *Machine) deadline(l *applied, most uint64) Time {
-	if most > uint64(l.limit.Max) {
-		return l.exactAt // a carried limit that could never hold it
+	at := l.exactAt // of a carried limit that could never hold it
+	if most <= uint64(l.limit.Max) {
+		at = m.roomAt(l, most)
 	}
+	return max(at, m.fullUntil(l.limit))
+}
+
+// roomAt is when so much of what l counts has expired that most fits: the expiry of the latest
+// admission that must go. The sum falls with time, so it is found by bisecting the window.
+func (m *Machine) roomAt(l *applied, most uint64) Time {
 	room := uint64(l.limit.Max) - most
 	window := l.limit.WindowNanos
 	oldest := m.now - Time(window)
@@ -388,8 +405,12 @@ func (m *Machine) standing(c *Check) []LimitState {
 	return m.stand(distinct(m.shardOf(m.SlotOf(c.Principal)).principals[c.Principal], charges))
 }
 
-// resetAt is when the oldest admission that l counts expires.
+// resetAt is when the oldest admission that l counts expires, and not before what may have been lost has.
 func (m *Machine) resetAt(l *applied) Time {
+	return max(m.oldestExpires(l), m.fullUntil(l.limit))
+}
+
+func (m *Machine) oldestExpires(l *applied) Time {
 	oldest := Time(math.MaxInt64)
 	m.each(l, func(log *rolling, after Time) {
 		if t, ok := log.oldestAfter(after); ok {

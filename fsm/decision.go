@@ -27,6 +27,8 @@ const (
 	ReasonUnborn
 	// ReasonPlanEnded: a step of a plan that has ended changes nothing.
 	ReasonPlanEnded
+	// ReasonPlanConflict: a step of a plan that does not fit what is here, now or later.
+	ReasonPlanConflict
 )
 
 var reasonNames = [...]string{
@@ -46,6 +48,7 @@ var reasonNames = [...]string{
 	ReasonStaleTerm:          "stale_term",
 	ReasonUnborn:             "unborn",
 	ReasonPlanEnded:          "plan_ended",
+	ReasonPlanConflict:       "plan_conflict",
 }
 
 // String is the public name of r. An unknown reason has a name that nobody takes for an allow.
@@ -124,10 +127,15 @@ type Usage struct {
 
 // Answers are the results of one entry, in the order of its checks and peeks.
 type Answers struct {
-	// Refused is not ReasonUnspecified when the whole entry was refused; then nothing else is set.
+	// Refused is not ReasonUnspecified when the whole entry was refused, and changed nothing but the time.
+	// An install is refused as frozen while a plan holds the policy. A step of a plan is refused as ended or
+	// as a conflict for good; as policy_stale or policy_behind until the revision is the one asked for; and as
+	// capacity where a bound would be passed.
 	Refused   Reason
-	Time      Time // partition time after the entry
+	Detail    string // explains a refusal to a person; may be empty
+	Time      Time   // partition time after the entry
 	Decisions []Decision
 	Usages    []Usage
 	Forgiven  *Forgiven // of a forgive
+	Manifest  *Manifest // of a freeze and of a seal that were not refused
 }

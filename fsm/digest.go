@@ -18,6 +18,11 @@ const (
 	hashElementDenials
 	hashConfig
 	hashState
+	hashHistory
+	hashManifest
+	hashImage
+	hashPart
+	hashPartData
 )
 
 // digest is a sum modulo 2^128 of the keyed hashes of all elements of the state: order-free, and each
@@ -35,6 +40,23 @@ func (d *digest) sub(e digest) {
 	var borrow uint64
 	d.lo, borrow = bits.Sub64(d.lo, e.lo, 0)
 	d.hi, _ = bits.Sub64(d.hi, e.hi, borrow)
+}
+
+func (d digest) bytes() (b [16]byte) {
+	binary.LittleEndian.PutUint64(b[:8], d.lo)
+	binary.LittleEndian.PutUint64(b[8:], d.hi)
+	return b
+}
+
+// count and discount take an element of a slot into the digest of the slot and that of all, and out again.
+func (m *Machine) count(s Slot, e digest) {
+	m.slots[s].add(e)
+	m.digest.add(e)
+}
+
+func (m *Machine) discount(s Slot, e digest) {
+	m.slots[s].sub(e)
+	m.digest.sub(e)
 }
 
 func (m *Machine) element(b []byte) digest {
@@ -58,8 +80,8 @@ func (m *Machine) hashKey(k *key) digest {
 	return m.element(binary.LittleEndian.AppendUint64(b, uint64(k.lookAt)))
 }
 
-func (m *Machine) hashRecord(id recordID, rec record) digest {
-	return m.element(m.appendRecord(append(m.scratch[:0], hashElementRecord), id, rec))
+func (m *Machine) hashRecord(id recordID, rec record, text string) digest {
+	return m.element(appendRecord(append(m.scratch[:0], hashElementRecord), id, rec, text))
 }
 
 func (m *Machine) hashDenials(of recordID, list denialList) digest {
@@ -79,9 +101,10 @@ func (m *Machine) Digest() [16]byte {
 	}
 	b := append(m.scratch[:0], hashState)
 	b = append(b, m.configSum[:]...)
+	waiting := m.waitingSum()
 	for _, v := range []uint64{
-		m.digest.lo, m.digest.hi, uint64(m.now), uint64(m.wallBound),
-		uint64(m.keys), uint64(m.allows), uint64(m.denials),
+		m.digest.lo, m.digest.hi, waiting.lo, waiting.hi, uint64(m.now), uint64(m.wallBound),
+		uint64(m.keys), uint64(m.allows), uint64(m.denials), uint64(m.left),
 	} {
 		b = binary.LittleEndian.AppendUint64(b, v)
 	}

@@ -22,12 +22,41 @@
 //  3. Answer a check only after its entry is committed and applied.
 //  4. Write snapshots with [Machine.BeginSnapshot] and [Snapshot.Next], and apply no entry during a
 //     call of Next.
+//  5. Make the steps of a plan, which moves slots to another partition, as below, and no step that rests
+//     on another one before that one is committed and applied.
 //
 // How the state is laid out: principals in shards by their slot; per (principal, class) one rolling
 // log ([rolling]) that all limits read; replay records by a keyed hash; an agenda per shard of what
 // ends when. Nothing is linear in the size of the state: an entry forgets a bounded number of things
 // that have ended, and a lookup compares the end of what it finds, so what waits to be forgotten
-// changes no answer.
+// changes no answer. Likewise an import is unpacked, and what was released is dropped, some slots with each
+// batch. Beside the digest of all there is one per slot.
 //
 // It does not know Raft, the network, other partitions, or which node it runs on.
+//
+// # Plans
+//
+// A plan moves slots from a source to a destination, by entries in the logs of both:
+//
+//   - stage, at the destination: images of slots that the source's [Machine.Images] wrote, in pieces, as
+//     often as may be. [DifferingSlots] of the source's [Machine.SlotDigests] and the destination's
+//     [Machine.Staged] says what is to be sent, so it does not matter who sent what before.
+//   - freeze, at the source: from this entry on nothing is decided in the slots and nothing in them ends.
+//     It answers the manifest.
+//   - open, at the destination, with the manifest; stamped after the freeze was committed. Its partition
+//     time is the base: at the end each time is moved by as much as the base is later than the freeze, so
+//     that ages and what is left of horizons travel and timestamps do not. After it, stage what differs.
+//   - seal, at the destination, with the policies that [Machine.StagedPolicies] names. It answers a
+//     manifest; if that is the one of the freeze, the import is complete and takes nothing more, else it
+//     stays open.
+//   - activate, at the destination, after the decision that it owns the slots, under their new epoch.
+//   - release, at the source, after the destination was activated.
+//   - abort, instead of all that is left, at either end and before the decision only.
+//
+// A step that was made is answered alike when it is made again; a step of a plan that has ended here is
+// refused ([ReasonPlanEnded]), so whoever wakes up after an abort does nothing. A partition is an end of
+// one plan at a time. While slots are frozen, and from open to the end, no other policy is installed. The
+// policy history travels as the image of [HistorySlot]: a destination that owns and holds nothing takes it
+// over as it is; otherwise the two histories meet, as conservative as either. An import whose source may
+// have lost admissions is activated as lost: until its window has passed each limit then counts as full.
 package fsm

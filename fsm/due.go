@@ -66,7 +66,12 @@ func (a *agenda) pop() due {
 
 // strike takes out what is due for a key. It is linear in the agenda.
 func (a *agenda) strike(k *key) {
-	*a = slices.DeleteFunc(*a, func(d due) bool { return d.kind == dueKey && d.key == k })
+	a.strikeAll(func(d due) bool { return d.kind == dueKey && d.key == k })
+}
+
+// strikeAll takes out all that leaves. It is linear in the agenda.
+func (a *agenda) strikeAll(leaves func(due) bool) {
+	*a = slices.DeleteFunc(*a, leaves)
 	for i := len(*a)/2 - 1; i >= 0; i-- {
 		a.sink(i)
 	}

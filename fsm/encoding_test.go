@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"hash/crc32"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -38,8 +39,18 @@ func sampleEntries(t testing.TB) []*fsm.Entry {
 		}, Peeks: []fsm.Peek{{Principal: "p", Class: "a", Tier: "t", RouteEpoch: 3}}},
 		{Kind: fsm.KindBatch, Term: 2, Stamp: 7, Basis: fsm.Basis{Index: 300, Digest: [16]byte{1, 15: 2}}},
 		{Kind: fsm.KindInstall, Term: 3, Stamp: 8, Install: &install},
-		{Kind: fsm.KindFreeze, Term: 3, Stamp: 9, Plan: 4, Ranges: []fsm.SlotRange{{First: 1, Last: 2}}},
-		{Kind: fsm.KindThaw, Term: 3, Stamp: 9, Plan: 4},
+		{Kind: fsm.KindFreeze, Term: 3, Stamp: 9, Plan: 4, Ranges: []fsm.SlotRange{{First: 1, Last: 2}}, Revision: 6},
+		{Kind: fsm.KindStage, Term: 3, Stamp: 9, Plan: 4, Pieces: []fsm.Piece{
+			{Slot: 7}, {Slot: fsm.HistorySlot, Digest: [16]byte{1, 15: 2}, Size: 900, Offset: 300, Data: []byte("data")},
+		}},
+		{
+			Kind: fsm.KindOpen, Term: 3, Stamp: 9, Plan: 4, Ranges: []fsm.SlotRange{{First: 1, Last: 2}, {First: 4, Last: 4}},
+			Manifest: fsm.Manifest{FrozenAt: 8, Revision: 7, Digest: [16]byte{3, 15: 4}},
+		},
+		{Kind: fsm.KindSeal, Term: 3, Stamp: 9, Plan: 4, Policies: []fsm.Install{install, fsm.NewInstall(3, p)}},
+		{Kind: fsm.KindActivate, Term: 3, Stamp: 9, Plan: 4, Epoch: fsm.NewEpoch(1, 2), Lost: true},
+		{Kind: fsm.KindRelease, Term: 3, Stamp: 9, Plan: 4},
+		{Kind: fsm.KindAbort, Term: 3, Stamp: 9, Plan: 4},
 		{Kind: fsm.KindRaise, Term: 3, Stamp: 9, Level: 2},
 		{Kind: fsm.KindForgive, Term: 3, Stamp: 9, Forgive: &fsm.Forgive{Principal: "p", Class: "a", RouteEpoch: 7}},
 		{Kind: fsm.KindForgive, Term: 3, Stamp: 9, Forgive: &fsm.Forgive{Principal: "p", RouteEpoch: 7}},
@@ -56,6 +67,10 @@ func unresolved(e *fsm.Entry) *fsm.Entry {
 	if e.Install != nil {
 		install := *e.Install
 		install.Policy, out.Install = nil, &install
+	}
+	out.Policies = slices.Clone(e.Policies)
+	for i := range out.Policies {
+		out.Policies[i].Policy = nil
 	}
 	return &out
 }

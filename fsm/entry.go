@@ -10,7 +10,7 @@ import (
 
 // entryVersion is the version of the encoding of entries. A replica that meets a higher one must stop
 // and not skip it: its state would no longer be that of the others.
-const entryVersion = 3
+const entryVersion = 4
 
 // AppendEntry appends the durable encoding of e to b. It ends with a CRC-32C of the rest, since the log
 // beneath does not notice a flipped bit.
@@ -36,17 +36,12 @@ func AppendEntry(b []byte, e *Entry) []byte {
 		}
 	case KindInstall:
 		b = appendPolicyRef(b, &e.Install.PolicyRef)
-	case KindFreeze, KindThaw:
-		b = binary.AppendUvarint(b, uint64(e.Plan))
-		b = binary.AppendUvarint(b, uint64(len(e.Ranges)))
-		for _, r := range e.Ranges {
-			b = binary.AppendUvarint(b, uint64(r.First))
-			b = binary.AppendUvarint(b, uint64(r.Last))
-		}
 	case KindRaise:
 		b = binary.AppendUvarint(b, uint64(e.Level))
 	case KindForgive:
 		b = appendForgive(b, e.Forgive)
+	default:
+		b = appendPlanStep(b, e)
 	}
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[begin:], castagnoli))
 }
@@ -118,11 +113,8 @@ func DecodeEntry(b []byte) (*Entry, error) {
 		d.batch(e)
 	case KindInstall:
 		e.Install = &Install{PolicyRef: d.policyRef()}
-	case KindFreeze, KindThaw:
-		e.Plan = PlanID(d.uvarint())
-		for range d.count() {
-			e.Ranges = append(e.Ranges, d.slotRange())
-		}
+	case KindFreeze, KindStage, KindOpen, KindSeal, KindActivate, KindRelease, KindAbort:
+		d.planStep(e)
 	case KindRaise:
 		e.Level = d.level()
 	case KindForgive:

@@ -45,6 +45,7 @@ func (m *Machine) forgive(f *Forgive) *Forgiven {
 		return &Forgiven{Reason: r, Epoch: epoch}
 	}
 	out := &Forgiven{Reason: ReasonAllowed}
+	m.unpack(slot)
 	s := m.shardOf(slot)
 	m.keepPrincipal(s, f.Principal)
 	for _, k := range m.forgivable(s.principals[f.Principal], f.Class) {
@@ -69,7 +70,7 @@ func (m *Machine) forgivable(p *principal, apiClass string) (out []*key) {
 	if apiClass == "" {
 		return slices.Clone(p.keys)
 	}
-	var carried *revision
+	var carried []*revision
 	if nm := m.nameOf(apiClass); nm.settled > m.now {
 		carried = nm.exact
 	}

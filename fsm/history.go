@@ -93,17 +93,23 @@ func (c *class) idle(now Time) bool {
 
 // revision is one policy in force. It is never changed, so names can share it.
 type revision struct {
-	number Revision
+	ref    PolicyRef
 	policy *policy.Policy
 }
 
+func (r *revision) number() Revision { return r.ref.Revision }
+
+// maxExact bounds the revisions that are carried for one name.
+const maxExact = 8
+
 // name is what a partition knows of an apiClass as callers write it: since when it is decided under the
-// class it has now, and which rule stays enforced until the present one is exact.
+// class it has now, and which rules stay enforced until the present one is exact.
 type name struct {
 	since Time
-	// exact is the last revision that was exact for the name when it ended; nil while the first is in
-	// force.
-	exact *revision
+	// exact is the last revision that was exact for the name when it ended; none while the first is in
+	// force. Where the histories of several partitions met it may be several, in order, at most maxExact.
+	// The slice is never changed, so names can share it.
+	exact []*revision
 	// settled is when every limit of every rule of the name's class is exact under the present policy.
 	settled Time
 }
@@ -152,22 +158,26 @@ type Carried struct {
 	Until Time
 }
 
-// Carried tells which rules of earlier revisions are enforced beside the present ones, by class.
+// Carried tells which rules of earlier revisions are enforced beside the present ones, by class, and where a
+// class has several by revision.
 func (m *Machine) Carried() []Carried {
 	if m.rev == nil {
 		return nil
 	}
 	var out []Carried
 	carries := func(apiClass string, nm *name) {
-		if nm.settled > m.now {
-			out = append(out, Carried{apiClass, nm.exact.number, nm.exact.policy.Version, nm.settled})
+		if nm.settled <= m.now {
+			return
+		}
+		for _, r := range nm.exact {
+			out = append(out, Carried{apiClass, r.number(), r.policy.Version, nm.settled})
 		}
 	}
 	for _, apiClass := range m.sortedNames() {
 		carries(apiClass, m.names[apiClass])
 	}
 	carries(policy.DefaultClass, &m.unlisted)
-	slices.SortFunc(out, func(a, b Carried) int { return strings.Compare(a.Class, b.Class) })
+	slices.SortStableFunc(out, func(a, b Carried) int { return strings.Compare(a.Class, b.Class) })
 	return out
 }
 
@@ -184,12 +194,13 @@ func (m *Machine) nameOf(apiClass string) *name {
 func (m *Machine) install(next *revision) {
 	now := m.now
 	if m.rev != nil {
+		exact := []*revision{m.rev}
 		for _, nm := range m.allNames() {
 			if now >= nm.settled {
-				nm.exact = m.rev
+				nm.exact = exact
 			}
 		}
-		m.labels = append(m.labels, label{m.rev.number, m.rev.policy.Version, now})
+		m.labels = append(m.labels, label{m.rev.number(), m.rev.policy.Version, now})
 	}
 	m.labels = slices.DeleteFunc(m.labels, func(l label) bool { return l.ended+maxReplayHorizon < now })
 	m.relist(next.policy)
@@ -238,6 +249,14 @@ func (m *Machine) settle() {
 		m.settleName(m.names[apiClass], apiClass)
 	}
 	m.settleName(&m.unlisted, policy.DefaultClass)
+	m.measureCarried()
+}
+
+func (m *Machine) measureCarried() {
+	m.mostCarried = 0
+	for _, nm := range m.allNames() {
+		m.mostCarried = max(m.mostCarried, len(nm.exact))
+	}
 }
 
 func (m *Machine) settleName(nm *name, apiClass string) {
@@ -245,13 +264,14 @@ func (m *Machine) settleName(nm *name, apiClass string) {
 	if nm.settled <= m.now {
 		return
 	}
-	carried := nm.exact.policy
-	resolved, _ := carried.ClassOf(apiClass)
-	w := carried.Windows(resolved)
-	m.classFor(resolved).carry(w.Rule, nm.settled)
-	if g := carried.GroupOf(resolved); g != nil {
-		for _, member := range g.Classes {
-			m.classFor(member).carry(w.Group, nm.settled)
+	for _, carried := range nm.exact {
+		resolved, _ := carried.policy.ClassOf(apiClass)
+		w := carried.policy.Windows(resolved)
+		m.classFor(resolved).carry(w.Rule, nm.settled)
+		if g := carried.policy.GroupOf(resolved); g != nil {
+			for _, member := range g.Classes {
+				m.classFor(member).carry(w.Group, nm.settled)
+			}
 		}
 	}
 }
@@ -273,14 +293,18 @@ func (m *Machine) forgetNames() {
 		return
 	}
 	for apiClass, nm := range m.names {
-		if m.rev.policy.Classes[apiClass] == nil && nm.exact == m.unlisted.exact &&
+		if m.rev.policy.Classes[apiClass] == nil && slices.Equal(nm.exact, m.unlisted.exact) &&
 			nm.since+Time(policy.MaxWindowNanos) <= m.now {
 			delete(m.names, apiClass)
 		}
 	}
 }
 
+// forgetClasses lets go of classes that nothing refers to. What is packed may.
 func (m *Machine) forgetClasses() {
+	if m.packed != nil {
+		return
+	}
 	for n, c := range m.classes {
 		if !c.listed(m.rev.policy) && c.idle(m.now) {
 			delete(m.classes, n)

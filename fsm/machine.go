@@ -25,13 +25,23 @@ type Machine struct {
 
 	level     Level
 	owned     ownership
-	endedPlan PlanID // the highest
+	frozenBy  PlanID      // the plan that this partition is the source of; 0 without
+	frozenAt  Time        // when it froze
+	inbound   *inbound    // of the plan that this partition is the destination of; nil without
+	packed    *packed     // what has arrived and is not unpacked yet; nil without
+	leaving   []SlotRange // that were released and are not dropped yet
+	left      int         // shards that leaving was dropped of
+	endedPlan PlanID      // the highest
+	endedBy   Kind        // the step that ended it
 
 	rev      *revision // nil until the birth
 	labels   []label   // of ended revisions, oldest first
 	classes  map[string]*class
 	names    map[string]*name // that are listed, or were
 	unlisted name             // all others
+	// lost is the latest instant before which admissions may be missing; always when none are.
+	lost        Time
+	mostCarried int // revisions for one name
 
 	shards     []*shard
 	calendar   calendar
@@ -43,8 +53,9 @@ type Machine struct {
 	gateways   names // of recorded allows
 	limitNames names // of recorded denials
 
-	digest    digest
-	config    []byte // encoding of all that only rare entries change; nil when it changed
+	digest    digest   // of all slots
+	slots     []digest // of each slot
+	config    []byte   // encoding of all that only rare entries change; nil when it changed
 	configSum recordID
 
 	snapshot *Snapshot // being written
@@ -55,7 +66,8 @@ type Machine struct {
 func New() *Machine {
 	m := &Machine{
 		classes: map[string]*class{}, names: map[string]*name{},
-		unlisted: name{since: always}, shards: newShards(),
+		unlisted: name{since: always}, lost: always,
+		shards: newShards(), slots: make([]digest, NumSlots),
 		gateways: newNames(), limitNames: newNames(),
 	}
 	m.calendar = newCalendar(m.shards)
@@ -80,13 +92,9 @@ func (m *Machine) Step(entryTerm uint64, e *Entry) *Answers {
 	case KindBatch:
 		m.batch(e, a)
 	case KindInstall:
-		if e.Install.Revision > m.rev.number {
-			m.force(e.Install)
-		}
-	case KindFreeze:
-		a.Refused = m.freeze(e)
-	case KindThaw:
-		a.Refused = m.thaw(e)
+		a.Refused, a.Detail = m.replace(e.Install)
+	case KindFreeze, KindStage, KindOpen, KindSeal, KindActivate, KindRelease, KindAbort:
+		m.planStep(e, a)
 	case KindRaise:
 		m.level = max(m.level, e.Level)
 		m.config = nil
@@ -122,10 +130,18 @@ const sweptPerEntry = 4096
 func (m *Machine) batch(e *Entry, a *Answers) {
 	room := sweptPerEntry / 2
 	for i := range e.Checks {
-		// A check adds a record, a list of denials, and for each charge a key in each of two classes.
-		room += 2 + 2*(1+len(e.Checks[i].Also))
+		// A check adds a record, a list of denials, and for each charge a key in its class and in those of
+		// the rules that are carried.
+		room += 2 + (1+m.mostCarried)*(1+len(e.Checks[i].Also))
 	}
 	m.sweep(2 * room)
+	if len(e.Checks)+len(e.Peeks) == 0 {
+		m.unpackSome(unpackedPerTick)
+		m.dropSome(droppedPerTick)
+	} else {
+		m.unpackSome(unpackedPerBatch)
+		m.dropSome(droppedPerBatch)
+	}
 	a.Decisions = make([]Decision, len(e.Checks))
 	for i := range e.Checks {
 		a.Decisions[i] = m.decide(&e.Checks[i])
@@ -138,26 +154,6 @@ func (m *Machine) batch(e *Entry, a *Answers) {
 	}
 }
 
-func (m *Machine) freeze(e *Entry) Reason {
-	if e.Plan <= m.endedPlan {
-		return ReasonPlanEnded
-	}
-	m.owned = m.owned.freeze(e.Ranges, e.Plan)
-	m.config = nil
-	return ReasonUnspecified
-}
-
-func (m *Machine) thaw(e *Entry) Reason {
-	if e.Plan <= m.endedPlan {
-		return ReasonPlanEnded
-	}
-	m.endedPlan = e.Plan
-	m.owned = m.owned.thaw(e.Plan)
-	m.unpark()
-	m.config = nil
-	return ReasonUnspecified
-}
-
 // Born reports whether the partition has been made.
 func (m *Machine) Born() bool { return m.rev != nil }
 
@@ -166,7 +162,7 @@ func (m *Machine) Revision() Revision {
 	if m.rev == nil {
 		return 0
 	}
-	return m.rev.number
+	return m.rev.number()
 }
 
 // Now is the partition time of the last entry.
@@ -179,18 +175,38 @@ func (m *Machine) WallBound() int64 { return m.wallBound }
 // must not go on with this state.
 func (m *Machine) Level() Level { return m.level }
 
-// Idle reports that there is nothing that time could end: no key and no record.
-func (m *Machine) Idle() bool { return m.keys == 0 && m.allows == 0 && m.denials == 0 }
+// Idle reports that there is nothing that time could end, or that batches have to clear: no key, no record, no
+// loss that a limit has to allow for, and nothing that is left of a plan.
+func (m *Machine) Idle() bool {
+	if m.keys > 0 || m.allows > 0 || m.denials > 0 || m.packed != nil || len(m.leaving) > 0 {
+		return false
+	}
+	for _, c := range m.classes {
+		if m.now < m.lost+c.keep(m.now) {
+			return false
+		}
+	}
+	return true
+}
+
+// Lost is the latest instant before which admissions may be missing: until its window has passed since then
+// each limit counts as full. It is false when none are.
+func (m *Machine) Lost() (Time, bool) { return m.lost, m.lost != always }
 
 // Status tells what the machine is and how full it is.
 func (m *Machine) Status() Status {
 	s := Status{
 		Cluster: m.cluster, Partition: m.partition, Time: m.now, Bounds: m.bounds,
 		Owned: slices.Clone(m.owned), Keys: m.keys, Allows: m.allows, Denials: m.denials,
-		Level: m.level, Digest: m.Digest(),
+		Plan: m.planHere(), EndedPlan: m.endedPlan, Level: m.level, Digest: m.Digest(),
+	}
+	if m.packed != nil {
+		c := m.packed.counts
+		s.Keys, s.Allows, s.Denials = s.Keys+c.keys, s.Allows+c.allows, s.Denials+c.denials
+		s.PackedSlots = m.packed.left
 	}
 	if m.rev != nil {
-		s.Revision, s.Version, s.PolicyDigest = m.rev.number, m.rev.policy.Version, m.rev.policy.Digest()
+		s.Revision, s.Version, s.PolicyDigest = m.rev.number(), m.rev.policy.Version, m.rev.policy.Digest()
 	}
 	return s
 }
@@ -206,9 +222,12 @@ type Status struct {
 	Revision     Revision
 	Version      string
 	PolicyDigest [32]byte
-	Keys         int64 // live keys
-	Allows       int64 // recorded allows
-	Denials      int64 // recorded denials
+	Plan         PlanID // the one under way here; 0 without
+	EndedPlan    PlanID // the highest that has ended here; 0 without
+	Keys         int64  // live keys
+	Allows       int64  // recorded allows
+	Denials      int64  // recorded denials
+	PackedSlots  int    // that a plan brought and that are not unpacked yet
 	Digest       [16]byte
 }
 

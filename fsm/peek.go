@@ -2,14 +2,16 @@ package fsm
 
 // peek tells the usage that a check of one class would be measured against. It changes nothing.
 func (m *Machine) peek(p *Peek) Usage {
-	u := Usage{AsOf: m.now, Revision: m.rev.number, Version: m.rev.policy.Version}
+	u := Usage{AsOf: m.now, Revision: m.rev.number(), Version: m.rev.policy.Version}
 	if err := ValidatePeek(p); err != nil {
 		u.Reason, u.Detail = ReasonInvalidArgument, err.Error()
 		return u
 	}
-	if u.Reason, u.Epoch = m.serves(m.SlotOf(p.Principal), p.RouteEpoch); u.Reason != ReasonUnspecified {
+	slot := m.SlotOf(p.Principal)
+	if u.Reason, u.Epoch = m.serves(slot, p.RouteEpoch); u.Reason != ReasonUnspecified {
 		return u
 	}
+	m.unpack(slot)
 	class, settings := m.rev.policy.ClassOf(p.Class)
 	u.Reason, u.Class, u.Disabled = ReasonAllowed, class, settings.Disabled
 	u.Limits = m.standing(&Check{Principal: p.Principal, Charge: Charge{Class: p.Class, Tier: p.Tier}})

@@ -61,25 +61,55 @@ func (r *PolicyRef) Check(p *policy.Policy) error {
 	return nil
 }
 
-// Needs is the install of an entry whose policy Step will use; nil when it will use none. Its Policy must be
-// set before the Step.
-func (m *Machine) Needs(entryTerm uint64, e *Entry) *Install {
+// Needs are the installs in an entry whose policies Step will use; nil when it will use none. The Policy of each
+// must be set before the Step.
+func (m *Machine) Needs(entryTerm uint64, e *Entry) []*Install {
 	switch {
 	case e.Term != entryTerm:
 	case e.Kind == KindBirth && m.rev == nil:
-		return &e.Birth.Install
-	case e.Kind == KindInstall && m.rev != nil && e.Install.Revision > m.rev.number:
-		return e.Install
+		return []*Install{&e.Birth.Install}
+	case m.rev == nil:
+	case e.Kind == KindInstall && e.Install.Revision > m.rev.number() && !m.holdsPolicy():
+		return []*Install{e.Install}
+	case e.Kind == KindSeal && m.PlanEnd(e.Plan) == PlanOpen:
+		needed := make([]*Install, len(e.Policies))
+		for i := range e.Policies {
+			needed[i] = &e.Policies[i]
+		}
+		return needed
 	}
 	return nil
 }
 
+// replace puts a later revision in force, unless a plan holds the present one.
+func (m *Machine) replace(i *Install) (Reason, string) {
+	switch {
+	case i.Revision <= m.rev.number():
+	case m.holdsPolicy():
+		return ReasonFrozen, fmt.Sprintf("plan %d moves slots under revision %d: install revision %d when it has ended",
+			m.planHere(), m.rev.number(), i.Revision)
+	default:
+		m.force(i)
+	}
+	return ReasonUnspecified, ""
+}
+
 // force puts the policy of an install in force.
 func (m *Machine) force(i *Install) {
+	m.install(i.revision())
+}
+
+func (i *Install) revision() *revision {
 	if i.Policy == nil {
 		panic("fsm: an entry was applied without the policy that it names")
 	}
-	m.install(&revision{i.Revision, i.Policy})
+	return &revision{i.PolicyRef, i.Policy}
+}
+
+// equal reports that r and o name one policy under one revision.
+func (r *PolicyRef) equal(o *PolicyRef) bool {
+	return r.Revision == o.Revision && r.Version == o.Version && r.Body == o.Body && r.Bytes == o.Bytes &&
+		slices.Equal(r.Switches, o.Switches)
 }
 
 func appendPolicyRef(b []byte, r *PolicyRef) []byte {

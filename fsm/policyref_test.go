@@ -62,23 +62,26 @@ func TestNeeds(t *testing.T) {
 		return &fsm.Entry{Kind: fsm.KindInstall, Term: 1, Install: &fsm.Install{PolicyRef: fsm.PolicyRef{Revision: revision}}}
 	}
 	born := func() *fsm.Machine { return mustBirth(t) }
+	frozen := born()
+	frozen.Step(1, &fsm.Entry{Kind: fsm.KindFreeze, Term: 1, Plan: 1, Revision: 1, Ranges: allSlots})
 	for name, tc := range map[string]struct {
 		m     *fsm.Machine
 		e     *fsm.Entry
 		term  uint64
 		needs bool
 	}{
-		"a birth":                          {fsm.New(), bear(), 1, true},
-		"a birth of another leadership":    {fsm.New(), bear(), 2, false},
-		"a second birth":                   {born(), bear(), 1, false},
-		"a later revision":                 {born(), install(2), 1, true},
-		"the same revision":                {born(), install(1), 1, false},
-		"an install before the birth":      {fsm.New(), install(2), 1, false},
-		"an install of another leadership": {born(), install(2), 2, false},
-		"a batch":                          {born(), &fsm.Entry{Kind: fsm.KindBatch, Term: 1}, 1, false},
+		"a birth":                           {fsm.New(), bear(), 1, true},
+		"a birth of another leadership":     {fsm.New(), bear(), 2, false},
+		"a second birth":                    {born(), bear(), 1, false},
+		"a later revision":                  {born(), install(2), 1, true},
+		"the same revision":                 {born(), install(1), 1, false},
+		"an install before the birth":       {fsm.New(), install(2), 1, false},
+		"an install of another leadership":  {born(), install(2), 2, false},
+		"an install while slots are frozen": {frozen, install(2), 1, false},
+		"a batch":                           {born(), &fsm.Entry{Kind: fsm.KindBatch, Term: 1}, 1, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := tc.m.Needs(tc.term, tc.e) != nil; got != tc.needs {
+			if got := len(tc.m.Needs(tc.term, tc.e)) > 0; got != tc.needs {
 				t.Errorf("it needs a policy: %t", got)
 			}
 			defer func() {
@@ -88,6 +91,53 @@ func TestNeeds(t *testing.T) {
 			}()
 			tc.m.Step(tc.term, tc.e)
 		})
+	}
+}
+
+// Shows that a seal needs the policies that the staged history carries while the import is open, each as it is
+// named, and does not go on without them; and that they are in the snapshots of the destination from then on.
+func TestSealNeedsItsPolicies(t *testing.T) {
+	src, dst := mustBear(t, []fsm.OwnedRange{{SlotRange: allSlots[0], Epoch: 1}}), fsm.New()
+	next := mustPolicy(t, "{version: s2, default: {limits: [{name: all, limit: 3, window: 9h}]}}")
+	install := fsm.NewInstall(2, next)
+	src.Step(1, &fsm.Entry{Kind: fsm.KindInstall, Term: 1, Stamp: 900e9, Install: &install})
+	dst.Step(1, &fsm.Entry{Kind: fsm.KindBirth, Term: 1, Birth: &fsm.Birth{Bounds: fsm.DefaultBounds(), Install: install}})
+	h := &handoff{
+		t: t, plan: 1, src: src, dst: dst, ranges: allSlots,
+		bodies: map[fsm.Revision]*policy.Policy{1: mustParse(t)},
+	}
+	h.freeze()
+	if _, err := dst.StagedPolicies(1); err == nil {
+		t.Error("policies are named before the history is staged")
+	}
+	h.pull()
+	seal := h.sealing()
+	seal.Term, seal.Plan = 1, 1
+	if n := len(dst.Needs(1, seal)); n != 0 || len(seal.Policies) != 1 {
+		t.Fatalf("before the import is open %d of %d policies are needed", n, len(seal.Policies))
+	}
+	h.open()
+	if needed := dst.Needs(1, seal); len(needed) != 1 || needed[0] != &seal.Policies[0] || len(dst.Needs(2, seal)) != 0 {
+		t.Fatalf("needed: %+v", needed)
+	}
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("it was sealed without the policy")
+			}
+		}()
+		without := *seal
+		without.Policies = []fsm.Install{{PolicyRef: seal.Policies[0].PolicyRef}}
+		mustRestore(t, dst).Step(1, &without)
+	}()
+	h.seal()
+	if n := len(dst.Needs(1, seal)); n != 0 {
+		t.Errorf("when it is sealed %d policies are needed", n)
+	}
+	h.dst = mustRestore(t, dst)
+	h.activate(2)
+	if got := mustRestore(t, h.dst).Carried(); len(got) != 3 || got[0].Revision != 1 || got[0].Version != "s1" {
+		t.Errorf("carried: %+v", got)
 	}
 }
 

@@ -87,7 +87,7 @@ func (m *Machine) replay(s *shard, id recordID, c *Check) (Decision, bool) {
 }
 
 func (m *Machine) versionOf(r Revision) string {
-	if r == m.rev.number {
+	if r == m.rev.number() {
 		return m.rev.policy.Version
 	}
 	i, ok := slices.BinarySearchFunc(m.labels, r, func(l label, r Revision) int {
@@ -102,7 +102,7 @@ func (m *Machine) versionOf(r Revision) string {
 // roomForAllow reports whether one more allow of gateway can be recorded.
 func (m *Machine) roomForAllow(gateway string) bool {
 	limit := m.bounds.MaxReplayRecords
-	return m.allows < limit && m.gateways.uses(gateway) < max(1, limit/4*3)
+	return m.allows+m.waiting().allows < limit && m.gateways.uses(gateway) < max(1, limit/4*3)
 }
 
 // recordAllow records an allow. The caller has found room for it.
@@ -116,7 +116,7 @@ func (m *Machine) recordAllow(s *shard, id recordID, slot Slot, c *Check, d *Dec
 
 // recordDenial records a denial unless there are too many already, and reports whether it did.
 func (m *Machine) recordDenial(s *shard, id recordID, slot Slot, c *Check, d *Decision, horizonNanos int64) bool {
-	if m.denials >= m.bounds.MaxReplayRecords {
+	if m.denials+m.waiting().denials >= m.bounds.MaxReplayRecords {
 		return false
 	}
 	of := m.hash128(hashDenials, c.Gateway, c.Principal)
@@ -149,14 +149,27 @@ func (m *Machine) addRecord(s *shard, id recordID, rec record) {
 	}
 	m.keepRecord(s, id)
 	s.records[id] = rec
-	m.digest.add(m.hashRecord(id, rec))
+	m.count(rec.slot, m.hashRecord(id, rec, m.textOf(rec)))
 	m.remember(s, due{at: rec.ends, kind: dueRecord, id: id})
+}
+
+// textOf is the gateway of a recorded allow, the limit of a recorded denial.
+func (m *Machine) textOf(rec record) string {
+	if rec.allowed {
+		return m.gateways.text(rec.name)
+	}
+	return m.limitNames.text(rec.name)
 }
 
 func (m *Machine) forgetRecord(s *shard, id recordID, rec record) {
 	m.keepRecord(s, id)
-	m.digest.sub(m.hashRecord(id, rec)) // while its text is still known
+	m.discount(rec.slot, m.hashRecord(id, rec, m.textOf(rec))) // while its text is still known
 	delete(s.records, id)
+	m.releaseRecord(rec)
+}
+
+// releaseRecord counts a record that goes.
+func (m *Machine) releaseRecord(rec record) {
 	if rec.allowed {
 		m.allows--
 		m.gateways.release(rec.name)
@@ -181,16 +194,16 @@ func (m *Machine) unended(ends []Time) []Time {
 func (m *Machine) setDenials(s *shard, of recordID, list denialList) {
 	m.keepDenials(s, of)
 	if old, ok := s.denials[of]; ok {
-		m.digest.sub(m.hashDenials(of, old))
+		m.discount(old.slot, m.hashDenials(of, old))
 	}
 	s.denials[of] = list
-	m.digest.add(m.hashDenials(of, list))
+	m.count(list.slot, m.hashDenials(of, list))
 }
 
 func (m *Machine) endDenials(s *shard, of recordID) {
 	m.keepDenials(s, of)
 	list := s.denials[of]
-	m.digest.sub(m.hashDenials(of, list))
+	m.discount(list.slot, m.hashDenials(of, list))
 	delete(s.denials, of)
 	if list.ends = m.unended(list.ends); len(list.ends) == 0 {
 		return

@@ -3,9 +3,11 @@ package fsm
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
+	"slices"
 
 	"github.com/quorate/quorate/policy"
 )
@@ -27,6 +29,7 @@ func Restore(r io.Reader) (*Machine, error) {
 	for i := 0; i < numShards && restore.err == nil; i++ {
 		restore.shard(m.shards[i])
 	}
+	restore.staged()
 	want := restore.frame()
 	if restore.err == nil && len(want) != 16 {
 		restore.err = errCut
@@ -47,6 +50,8 @@ type restorer struct {
 	m   *Machine
 	r   io.Reader
 	err error
+	// images, packed and parts is how many are to come.
+	images, packed, parts int
 }
 
 func (r *restorer) frame() []byte {
@@ -84,20 +89,20 @@ func (r *restorer) config() {
 	m, d := r.m, &decoder{b: r.frame()}
 	m.now, m.wallBound = d.time(), d.varint()
 	policies := d.count()
+	r.images, r.packed, r.parts = int(d.slot(NumSlots+1)), int(d.slot(NumSlots)), int(d.slot(NumSlots+1))
+	m.left = int(d.slot(numShards))
 	m.cluster, m.partition, m.birth = d.string(), d.string(), d.time()
 	d.array(m.seed[:])
 	m.key0 = binary.LittleEndian.Uint64(m.seed[:8])
 	m.key1 = binary.LittleEndian.Uint64(m.seed[8:])
 	m.bounds = Bounds{MaxKeys: d.varint(), MaxReplayRecords: d.varint()}
 	m.level = d.level()
-	m.owned, m.endedPlan = d.owned(), PlanID(d.uvarint())
+	m.owned, m.endedPlan, m.endedBy = d.owned(), PlanID(d.uvarint()), Kind(d.byte())
+	m.frozenBy, m.frozenAt, m.lost = PlanID(d.uvarint()), d.time(), d.time()
 	current := Revision(d.uvarint())
-	sums := map[Revision][32]byte{}
-	for range d.count() {
-		number, sum := Revision(d.uvarint()), [32]byte{}
-		d.array(sum[:])
-		sums[number] = sum
-	}
+	refs := d.liveRefs()
+	inbound, sealed := d.inbound()
+	m.inbound, m.packed, m.leaving = inbound, d.packed(), d.ranges()
 	for range d.count() {
 		m.labels = append(m.labels, label{Revision(d.uvarint()), d.string(), d.time()})
 	}
@@ -105,36 +110,74 @@ func (r *restorer) config() {
 		c := m.classFor(d.string())
 		c.knownSince, c.removed, c.carried = d.time(), d.holds(), d.holds()
 	}
-	exact := map[*name]Revision{}
-	m.unlisted = d.name(exact)
-	exact[&m.unlisted] = exact[nil]
+	exact := map[*name][]Revision{}
+	m.unlisted, exact[&m.unlisted] = d.name()
 	for range d.count() {
-		apiClass, nm := d.string(), d.name(exact)
-		m.names[apiClass] = &nm
-		exact[&nm] = exact[nil]
+		apiClass := d.string()
+		nm, carried := d.name()
+		m.names[apiClass], exact[&nm] = &nm, carried
 	}
-	delete(exact, nil)
 	r.close(d)
-	revisions := r.policies(policies)
-	m.rev = revisions[current]
-	for nm, number := range exact {
-		nm.exact = revisions[number]
-		r.must(number == 0 || nm.exact != nil, number)
+	revisions := r.policies(policies, refs)
+	m.rev = r.revision(revisions, current)
+	for nm, carried := range exact {
+		for _, number := range carried {
+			nm.exact = append(nm.exact, r.revision(revisions, number))
+		}
 	}
-	for number, rev := range revisions {
-		r.must(rev.policy != nil && rev.policy.Digest() == sums[number], number)
+	for _, number := range sealed {
+		m.inbound.carried = append(m.inbound.carried, r.revision(revisions, number))
 	}
-	r.must(m.rev != nil, current)
 	if r.err == nil {
 		r.link()
 	}
 }
 
-// must notes that the policy of a revision is missing or another.
-func (r *restorer) must(ok bool, number Revision) {
-	if r.err == nil && !ok {
-		r.err = fmt.Errorf("the policy of revision %d is missing, or is another: it is damaged", number)
+// liveRef is a policy that a snapshot holds.
+type liveRef struct {
+	PolicyRef
+	sum [32]byte // digest of the policy itself
+}
+
+func (d *decoder) liveRefs() map[Revision]liveRef {
+	out := map[Revision]liveRef{}
+	for range d.count() {
+		ref := liveRef{PolicyRef: d.policyRef()}
+		d.array(ref.sum[:])
+		out[ref.Revision] = ref
 	}
+	return out
+}
+
+// packed reads what packed.append wrote.
+func (d *decoder) packed() *packed {
+	if d.byte() == 0 {
+		return nil
+	}
+	return &packed{images: make([]*image, NumSlots), shift: d.time()}
+}
+
+// image reads an image; nil when there is none.
+func (r *restorer) image() *image {
+	d := &decoder{b: r.frame()}
+	of := d.slotDigest()
+	if r.err == nil {
+		r.err = d.err
+	}
+	if r.err != nil {
+		return nil
+	}
+	img, err := r.m.complete(of, d.b)
+	r.err = err
+	return img
+}
+
+// revision finds a revision, and notes that it is missing.
+func (r *restorer) revision(in map[Revision]*revision, number Revision) *revision {
+	if r.err == nil && in[number] == nil {
+		r.err = fmt.Errorf("the policy of revision %d is missing: it is damaged", number)
+	}
+	return in[number]
 }
 
 // link derives what follows from the policy in force.
@@ -150,17 +193,59 @@ func (r *restorer) link() {
 			r.err = fmt.Errorf("the history of class %q is missing: it is damaged", n)
 		}
 	}
+	m.measureCarried()
 }
 
-func (r *restorer) policies(n int) map[Revision]*revision {
+func (r *restorer) policies(n int, refs map[Revision]liveRef) map[Revision]*revision {
 	out := map[Revision]*revision{}
 	for i := 0; i < n && r.err == nil; i++ {
 		d := &decoder{b: r.frame()}
-		rev := &revision{Revision(d.uvarint()), d.policy()}
+		number := Revision(d.uvarint())
+		rev := &revision{refs[number].PolicyRef, d.policy()}
 		r.close(d)
-		out[rev.number] = rev
+		if r.err == nil && (rev.number() != number || rev.policy.Digest() != refs[number].sum) {
+			r.err = fmt.Errorf("the policy of revision %d is another: it is damaged", number)
+		}
+		out[number] = rev
 	}
 	return out
+}
+
+// staged reads the images that are staged, and those that are begun.
+func (r *restorer) staged() {
+	if r.err == nil && (r.m.inbound == nil && r.images+r.parts > 0 || (r.m.packed == nil) != (r.packed == 0)) {
+		r.err = errors.New("images without a plan: it is damaged")
+	}
+	for i := 0; i < r.images && r.err == nil; i++ {
+		if img := r.image(); img != nil {
+			r.m.unstage(img.Slot)
+			r.m.keepImage(img)
+		}
+	}
+	for i := 0; i < r.packed && r.err == nil; i++ {
+		img := r.image()
+		if r.err != nil {
+			return
+		}
+		unknown := func(n string) bool { return r.m.classes[n] == nil }
+		if img.Slot == HistorySlot || r.m.packed.images[img.Slot] != nil || slices.ContainsFunc(img.classes, unknown) {
+			r.err = fmt.Errorf("slot %d is packed and cannot be: it is damaged", img.Slot)
+			return
+		}
+		r.m.pack(img)
+	}
+	if in := r.m.inbound; r.err == nil && in != nil && in.phase == PlanSealed &&
+		r.m.hashSlots(in.staged()) != in.manifest.Digest {
+		r.err = errors.New("what is staged is not what was sealed: it is damaged")
+	}
+	for i := 0; i < r.parts && r.err == nil; i++ {
+		d := &decoder{b: r.frame()}
+		at := d.part()
+		if r.close(d); r.err == nil {
+			r.m.unstagePart(at.Slot)
+			r.m.keepPart(at)
+		}
+	}
 }
 
 func (d *decoder) holds() []hold {
@@ -171,11 +256,13 @@ func (d *decoder) holds() []hold {
 	return out
 }
 
-// name reads a name, and leaves the number of its exact revision at exact[nil].
-func (d *decoder) name(exact map[*name]Revision) name {
-	nm := name{since: d.time(), settled: d.time()}
-	exact[nil] = Revision(d.uvarint())
-	return nm
+// name reads a name, and the numbers of the revisions that are carried for it.
+func (d *decoder) name() (nm name, exact []Revision) {
+	nm = name{since: d.time(), settled: d.time()}
+	for range d.count() {
+		exact = append(exact, Revision(d.uvarint()))
+	}
+	return nm, exact
 }
 
 func (r *restorer) shard(s *shard) {
@@ -187,12 +274,7 @@ func (r *restorer) shard(s *shard) {
 		r.record(s, d)
 	}
 	for range d.count() {
-		var of recordID
-		d.array(of[:])
-		list := denialList{slot: Slot(d.uvarint()), lookAt: d.time()}
-		for range d.count() {
-			list.ends = append(list.ends, d.time())
-		}
+		of, list := d.denials()
 		r.m.setDenials(s, of, list)
 		s.agenda.push(due{at: list.lookAt, kind: dueDenials, id: of})
 	}
@@ -215,8 +297,8 @@ func (r *restorer) principal(s *shard, d *decoder) {
 		d.log(&k.log)
 		c.keys++
 		m.keys++
-		m.digest.add(m.hashKey(k))
-		m.hashLog(k, m.digest.add)
+		m.count(p.slot, m.hashKey(k))
+		m.hashLog(k, m.count)
 		s.agenda.push(due{at: lookAt, kind: dueKey, key: k})
 	}
 	s.principals[p.name] = p
@@ -230,17 +312,35 @@ func (d *decoder) log(l *rolling) {
 	}
 }
 
-func (r *restorer) record(s *shard, d *decoder) {
-	m := r.m
-	var id recordID
+func (d *decoder) denials() (of recordID, list denialList) {
+	d.array(of[:])
+	list = denialList{slot: d.slot(NumSlots - 1), lookAt: d.time()}
+	for range d.count() {
+		list.ends = append(list.ends, d.time())
+	}
+	return of, list
+}
+
+func (d *decoder) record() (id recordID, rec record, text string) {
 	d.array(id[:])
-	rec := record{allowed: d.byte() == 1, slot: Slot(d.uvarint())}
+	switch flag := d.byte(); flag {
+	case 0, 1:
+		rec.allowed = flag == 1
+	default:
+		d.fail(fmt.Errorf("what a record is, is said by %d", flag))
+	}
+	rec.slot = d.slot(NumSlots - 1)
 	var payload [8]byte
 	d.array(payload[:])
 	rec.payload = binary.LittleEndian.Uint64(payload[:])
 	rec.ends, rec.retryAt, rec.remaining = d.time(), d.time(), d.varint()
 	rec.revision = Revision(d.uvarint())
-	text := d.string()
+	return id, rec, d.string()
+}
+
+func (r *restorer) record(s *shard, d *decoder) {
+	m := r.m
+	id, rec, text := d.record()
 	if d.err != nil {
 		return
 	}
@@ -252,7 +352,7 @@ func (r *restorer) record(s *shard, d *decoder) {
 		m.denials++
 	}
 	s.records[id] = rec
-	m.digest.add(m.hashRecord(id, rec))
+	m.count(rec.slot, m.hashRecord(id, rec, text))
 	s.agenda.push(due{at: rec.ends, kind: dueRecord, id: id})
 }
 

@@ -17,17 +17,20 @@ import (
 // entries with the answers that they get. Run with -rewrite to accept changed answers, and read the diff.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
-		s := &script{m: fsm.New(), term: 1}
+		s := &script{m: fsm.New(), there: fsm.New(), term: 1, bodies: map[fsm.Revision]*policy.Policy{}}
 		datadriven.RunTest(t, path, s.run)
 	})
 }
 
-// script drives one machine. Times are in milliseconds after the birth unless they have a unit.
+// script drives a machine, and another one there, with which swap exchanges it. Times are in milliseconds after the
+// birth unless they have a unit.
 type script struct {
-	m    *fsm.Machine
-	term uint64
-	now  fsm.Time
-	rev  fsm.Revision
+	m, there *fsm.Machine
+	term     uint64
+	now      fsm.Time
+	rev      fsm.Revision
+	bodies   map[fsm.Revision]*policy.Policy
+	manifest fsm.Manifest // of the last freeze
 }
 
 func (s *script) run(t *testing.T, d *datadriven.TestData) string {
@@ -42,9 +45,15 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	case "birth":
 		s.birth(t, d)
 	case "install":
-		s.rev++
-		install := fsm.NewInstall(s.rev, mustPolicy(t, d.Input))
-		s.step(t, &fsm.Entry{Kind: fsm.KindInstall, Install: &install})
+		s.rev = s.m.Revision() + 1
+		d.MaybeScanArgs(t, "revision", (*uint64)(&s.rev))
+		if s.bodies[s.rev] == nil {
+			s.bodies[s.rev] = mustPolicy(t, d.Input)
+		}
+		install := fsm.NewInstall(s.rev, s.bodies[s.rev])
+		if a := s.step(t, &fsm.Entry{Kind: fsm.KindInstall, Install: &install}); a.Refused != fsm.ReasonUnspecified {
+			fmt.Fprintf(&out, "%v (%s)\n", a.Refused, a.Detail)
+		}
 	case "carried":
 		for _, c := range s.m.Carried() {
 			fmt.Fprintf(&out, "%s: revision %d (%s) until %s\n", c.Class, c.Revision, c.Version, ms(c.Until))
@@ -55,8 +64,10 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		s.batch(t, d, &out)
 	case "tick":
 		s.step(t, &fsm.Entry{Kind: fsm.KindBatch})
-	case "freeze", "thaw":
+	case "freeze", "pull", "open", "seal", "activate", "release", "abort", "end":
 		s.plan(t, d, &out)
+	case "swap":
+		s.m, s.there = s.there, s.m
 	case "stale":
 		e := &fsm.Entry{Kind: fsm.KindBatch, Term: s.term + 1, Stamp: s.now}
 		fmt.Fprintln(&out, s.m.Step(s.term, e).Refused)
@@ -94,6 +105,10 @@ func mustRecode(t *testing.T, e *fsm.Entry) *fsm.Entry {
 		decoded.Birth.Policy = e.Birth.Policy
 	case fsm.KindInstall:
 		decoded.Install.Policy = e.Install.Policy
+	case fsm.KindSeal:
+		for i := range e.Policies {
+			decoded.Policies[i].Policy = e.Policies[i].Policy
+		}
 	}
 	return decoded
 }
@@ -128,12 +143,20 @@ func (s *script) birth(t *testing.T, d *datadriven.TestData) {
 	d.MaybeScanArgs(t, "max-keys", &bounds.MaxKeys)
 	d.MaybeScanArgs(t, "max-replay-records", &bounds.MaxReplayRecords)
 	s.rev = 1
+	d.MaybeScanArgs(t, "revision", (*uint64)(&s.rev))
+	if s.bodies[s.rev] == nil {
+		s.bodies[s.rev] = mustPolicy(t, d.Input)
+	}
+	var owned []fsm.OwnedRange
+	if first, last := uint64(0), uint64(fsm.NumSlots-1); !d.HasArg("vacant") {
+		d.MaybeScanArgs(t, "slots", &first, &last)
+		owned = []fsm.OwnedRange{{
+			SlotRange: fsm.SlotRange{First: fsm.Slot(first), Last: fsm.Slot(last)}, Epoch: fsm.NewEpoch(1, 5),
+		}}
+	}
 	s.step(t, &fsm.Entry{Kind: fsm.KindBirth, Birth: &fsm.Birth{
 		Cluster: "c", Partition: "p0", Seed: [16]byte{1, 2, 3}, Bounds: bounds,
-		Owned: []fsm.OwnedRange{{
-			SlotRange: fsm.SlotRange{Last: fsm.NumSlots - 1}, Epoch: fsm.NewEpoch(1, 5),
-		}},
-		Install: fsm.NewInstall(1, mustPolicy(t, d.Input)),
+		Owned: owned, Install: fsm.NewInstall(s.rev, s.bodies[s.rev]),
 	}})
 }
 
@@ -145,6 +168,11 @@ func (s *script) batch(t *testing.T, d *datadriven.TestData, out *strings.Builde
 		f := strings.Fields(line)
 		epoch := fsm.NewEpoch(1, 5)
 		if d.Cmd == "peek" {
+			for _, kv := range f[2:] {
+				var c fsm.Check
+				option(t, &c, kv)
+				epoch = c.RouteEpoch
+			}
 			e.Peeks = append(e.Peeks, fsm.Peek{Principal: f[0], Class: f[1], RouteEpoch: epoch})
 			continue
 		}
@@ -187,25 +215,6 @@ func option(t *testing.T, c *fsm.Check, kv string) {
 		c.Also = append(c.Also, fsm.Charge{Class: class, Cost: n})
 	default:
 		t.Fatalf("unknown option %q", kv)
-	}
-}
-
-func (s *script) plan(t *testing.T, d *datadriven.TestData, out *strings.Builder) {
-	t.Helper()
-	e := &fsm.Entry{Kind: fsm.KindThaw}
-	var plan, first, last uint64
-	d.ScanArgs(t, "plan", &plan)
-	e.Plan = fsm.PlanID(plan)
-	if d.Cmd == "freeze" {
-		e.Kind = fsm.KindFreeze
-		d.ScanArgs(t, "slots", &first, &last)
-		e.Ranges = []fsm.SlotRange{{First: fsm.Slot(first), Last: fsm.Slot(last)}}
-	}
-	if r := s.step(t, e).Refused; r != fsm.ReasonUnspecified {
-		fmt.Fprintln(out, r)
-	}
-	for _, r := range s.m.Status().Owned {
-		fmt.Fprintf(out, "slots %d-%d epoch %d frozen by %d\n", r.First, r.Last, r.Epoch.Counter(), r.FrozenBy)
 	}
 }
 
@@ -268,7 +277,7 @@ func mustTime(t *testing.T, s string) fsm.Time {
 	return fsm.Time(n*1e6 + rest)
 }
 
-func mustPolicy(t *testing.T, src string) *policy.Policy {
+func mustPolicy(t testing.TB, src string) *policy.Policy {
 	t.Helper()
 	p, err := policy.Parse("script", []byte(src))
 	if err != nil {
@@ -277,7 +286,7 @@ func mustPolicy(t *testing.T, src string) *policy.Policy {
 	return p
 }
 
-func mustRestore(t *testing.T, m *fsm.Machine) *fsm.Machine {
+func mustRestore(t testing.TB, m *fsm.Machine) *fsm.Machine {
 	t.Helper()
 	restored, err := fsm.Restore(bytes.NewReader(snapshotOf(m)))
 	if err != nil {

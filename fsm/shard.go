@@ -8,11 +8,12 @@ import (
 // Shards divide the state so that a snapshot can be written piece by piece beside the entries that go
 // on being applied. All state of a principal is in one shard.
 const (
-	numShards     = 1024
-	slotsPerShard = NumSlots / numShards
+	numShards = 1024
+	// SlotsPerShard is how many neighbouring slots one shard holds.
+	SlotsPerShard = NumSlots / numShards
 )
 
-// shard holds the state of slotsPerShard slots.
+// shard holds the state of SlotsPerShard slots.
 type shard struct {
 	index      int
 	principals map[string]*principal
@@ -34,6 +35,19 @@ func newShards() []*shard {
 		}
 	}
 	return shards
+}
+
+// refresh lets go of the memory of maps that have become empty.
+func (s *shard) refresh() {
+	if len(s.principals) == 0 {
+		s.principals = map[string]*principal{}
+	}
+	if len(s.records) == 0 {
+		s.records = map[recordID]record{}
+	}
+	if len(s.denials) == 0 {
+		s.denials = map[recordID]denialList{}
+	}
 }
 
 // before orders shards by what is due first in them; the index makes the order total.
@@ -84,7 +98,7 @@ func (p *principal) key(class string) *key {
 	return p.keys[i]
 }
 
-func (m *Machine) shardOf(s Slot) *shard { return m.shards[int(s)/slotsPerShard] }
+func (m *Machine) shardOf(s Slot) *shard { return m.shards[int(s)/SlotsPerShard] }
 
 // remember puts d on the agenda of s.
 func (m *Machine) remember(s *shard, d due) {
@@ -101,7 +115,7 @@ func (m *Machine) makeKey(s *shard, p *principal, c *class) *key {
 	p.keys = slices.Insert(p.keys, i, k)
 	s.principals[p.name] = p
 	m.countKey(c, 1)
-	m.digest.add(m.hashKey(k))
+	m.count(k.owner.slot, m.hashKey(k))
 	m.remember(s, due{at: k.lookAt, kind: dueKey, key: k})
 	return k
 }
@@ -113,7 +127,7 @@ func (m *Machine) dropKey(s *shard, k *key) {
 		delete(s.principals, k.owner.name)
 	}
 	m.countKey(k.class, -1)
-	m.digest.sub(m.hashKey(k))
+	m.discount(k.owner.slot, m.hashKey(k))
 }
 
 // countKey counts a key of c that comes or goes.
@@ -148,7 +162,7 @@ func (m *Machine) trim(k *key) {
 
 func (m *Machine) dropPairs(k *key, n int) {
 	for i := k.log.head; i < k.log.head+n; i++ {
-		m.digest.sub(m.hashPair(k, k.log.pairs[i].at, k.log.weight(i)))
+		m.discount(k.owner.slot, m.hashPair(k, k.log.pairs[i].at, k.log.weight(i)))
 	}
 	k.log.drop(n)
 }
@@ -158,20 +172,20 @@ func (m *Machine) admit(k *key, cost int64) {
 	l := &k.log
 	m.trim(k)
 	if n := len(l.pairs); l.len() > 0 && l.newest() == m.now {
-		m.digest.sub(m.hashPair(k, m.now, l.weight(n-1)))
+		m.discount(k.owner.slot, m.hashPair(k, m.now, l.weight(n-1)))
 	} else if l.len() >= maxPairs {
-		m.hashLog(k, m.digest.sub)
+		m.hashLog(k, m.discount)
 		l.round(m.now)
-		m.hashLog(k, m.digest.add)
+		m.hashLog(k, m.count)
 	}
 	l.append(m.now, uint64(cost))
-	m.digest.add(m.hashPair(k, m.now, l.weight(len(l.pairs)-1)))
+	m.count(k.owner.slot, m.hashPair(k, m.now, l.weight(len(l.pairs)-1)))
 	m.dropPairs(k, l.superfluous())
 }
 
-func (m *Machine) hashLog(k *key, each func(digest)) {
+func (m *Machine) hashLog(k *key, each func(Slot, digest)) {
 	for i := k.log.head; i < len(k.log.pairs); i++ {
-		each(m.hashPair(k, k.log.pairs[i].at, k.log.weight(i)))
+		each(k.owner.slot, m.hashPair(k, k.log.pairs[i].at, k.log.weight(i)))
 	}
 }
 
@@ -231,9 +245,9 @@ func (m *Machine) endKey(s *shard, k *key) {
 		m.dropKey(s, k)
 		return
 	}
-	m.digest.sub(m.hashKey(k))
+	m.discount(k.owner.slot, m.hashKey(k))
 	k.lookAt = max(k.log.newest()+k.class.keep(m.now), m.now) + 1
-	m.digest.add(m.hashKey(k))
+	m.count(k.owner.slot, m.hashKey(k))
 	m.remember(s, due{at: k.lookAt, kind: dueKey, key: k})
 }
 
@@ -248,7 +262,8 @@ func (m *Machine) unpark() {
 	}
 }
 
+// frozen reports that nothing in s ends: it is frozen, or it was and is about to be dropped.
 func (m *Machine) frozen(s Slot) bool {
 	r, ok := m.owned.find(s)
-	return ok && r.FrozenBy != 0
+	return ok && r.FrozenBy != 0 || !ok && contains(m.leaving, s)
 }

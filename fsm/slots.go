@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -10,6 +11,9 @@ import (
 
 // NumSlots is the number of slots that principals are hashed to.
 const NumSlots = 1 << 14
+
+// HistorySlot stands for the policy history, which travels beside the slots.
+const HistorySlot Slot = NumSlots
 
 // incarnationShift puts the cluster's incarnation above 40 bits of counter.
 const incarnationShift = 40
@@ -82,13 +86,36 @@ func (o ownership) freeze(want []SlotRange, plan PlanID) ownership {
 	return out
 }
 
-// thaw undoes what plan froze and joins neighbours of one epoch again.
+// thaw undoes what plan froze.
 func (o ownership) thaw(plan PlanID) ownership {
+	out := slices.Clone(o)
+	for i := range out {
+		if out[i].FrozenBy == plan {
+			out[i].FrozenBy = 0
+		}
+	}
+	return out.joined()
+}
+
+// without leaves out what plan froze.
+func (o ownership) without(plan PlanID) ownership {
+	return slices.DeleteFunc(slices.Clone(o), func(r OwnedRange) bool { return r.FrozenBy == plan })
+}
+
+// with adds ranges, of which none is owned.
+func (o ownership) with(ranges []SlotRange, epoch Epoch) ownership {
+	out := slices.Clone(o)
+	for _, r := range ranges {
+		out = append(out, OwnedRange{SlotRange: r, Epoch: epoch})
+	}
+	slices.SortFunc(out, func(a, b OwnedRange) int { return int(a.First) - int(b.First) })
+	return out.joined()
+}
+
+// joined joins neighbours of one epoch.
+func (o ownership) joined() ownership {
 	var out ownership
 	for _, r := range o {
-		if r.FrozenBy == plan {
-			r.FrozenBy = 0
-		}
 		if n := len(out); n > 0 && r.FrozenBy == out[n-1].FrozenBy && r.Epoch == out[n-1].Epoch &&
 			out[n-1].Last+1 == r.First {
 			out[n-1].Last = r.Last
@@ -97,4 +124,81 @@ func (o ownership) thaw(plan PlanID) ownership {
 		out = append(out, r)
 	}
 	return out
+}
+
+// covers reports that all of ranges is owned; else the first slot that is not.
+func (o ownership) covers(ranges []SlotRange) (Slot, bool) {
+	for _, want := range ranges {
+		for s := want.First; s <= want.Last; {
+			r, ok := o.find(s)
+			if !ok {
+				return s, false
+			}
+			s = r.Last + 1
+		}
+	}
+	return 0, true
+}
+
+// meets is the first owned slot of ranges.
+func (o ownership) meets(ranges []SlotRange) (Slot, bool) {
+	for _, r := range o {
+		for _, want := range ranges {
+			if first := max(r.First, want.First); first <= min(r.Last, want.Last) {
+				return first, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// frozen are the frozen slots, as few ranges as may be.
+func (o ownership) frozen() []SlotRange {
+	var out []SlotRange
+	for _, r := range o {
+		if r.FrozenBy != 0 {
+			out = append(out, r.SlotRange)
+		}
+	}
+	return joinedRanges(out)
+}
+
+// frozenWhole reports that all of ranges is frozen.
+func (o ownership) frozenWhole(ranges []SlotRange) bool {
+	frozen := slices.DeleteFunc(slices.Clone(o), func(r OwnedRange) bool { return r.FrozenBy == 0 })
+	_, whole := frozen.covers(ranges)
+	return whole
+}
+
+// joinedRanges joins neighbours among sorted ranges.
+func joinedRanges(ranges []SlotRange) []SlotRange {
+	var out []SlotRange
+	for _, r := range ranges {
+		if n := len(out); n > 0 && out[n-1].Last+1 == r.First {
+			out[n-1].Last = r.Last
+			continue
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// validRanges reports that ranges are not sorted, disjoint ranges of slots, at least one.
+func validRanges(ranges []SlotRange) error {
+	if len(ranges) == 0 {
+		return errors.New("no slots are named")
+	}
+	for i, r := range ranges {
+		if r.First > r.Last || r.Last >= NumSlots {
+			return fmt.Errorf("slots %d to %d are no range of the %d slots", r.First, r.Last, NumSlots)
+		}
+		if i > 0 && r.First <= ranges[i-1].Last {
+			return fmt.Errorf("slots %d to %d do not follow the range before", r.First, r.Last)
+		}
+	}
+	return nil
+}
+
+func contains(ranges []SlotRange, s Slot) bool {
+	return slices.ContainsFunc(ranges, func(r SlotRange) bool { return r.First <= s && s <= r.Last })
 }

@@ -10,9 +10,9 @@ import (
 )
 
 // A snapshot is a magic number with the format's version, then frames: the configuration, each policy
-// that is in force or carried, each shard, and the digest of it all. A frame is a length and a CRC-32C,
-// four bytes each, little-endian, and its payload.
-var snapshotMagic = [8]byte{'Q', 'U', 'O', 'R', 'F', 'S', 'M', 2}
+// that is in force or carried, each shard, each image that is staged, packed or begun, and the digest of it all.
+// A frame is a length and a CRC-32C, four bytes each, little-endian, and its payload.
+var snapshotMagic = [8]byte{'Q', 'U', 'O', 'R', 'F', 'S', 'M', 3}
 
 // maxFrameBytes bounds a frame. The largest is a policy with all the overrides that one may have.
 const maxFrameBytes = 1 << 30
@@ -25,6 +25,8 @@ type Snapshot struct {
 	m        *Machine
 	config   []byte
 	policies []*revision
+	images   []*image // staged, then packed; neither they nor what parts hold is changed later
+	parts    []part
 	digest   [16]byte
 	next     int // frame
 	written  int // shards
@@ -49,6 +51,11 @@ func (m *Machine) BeginSnapshot() *Snapshot {
 	s.config = binary.AppendVarint(nil, int64(m.now))
 	s.config = binary.AppendVarint(s.config, m.wallBound)
 	s.config = binary.AppendUvarint(s.config, uint64(len(s.policies)))
+	staged, packed, parts := m.imagesAndParts()
+	s.images, s.parts = slices.Concat(staged, packed), parts
+	for _, n := range []int{len(staged), len(packed), len(parts), m.left} {
+		s.config = binary.AppendUvarint(s.config, uint64(n))
+	}
 	s.config = append(s.config, m.config...)
 	m.snapshot = s
 	return s
@@ -67,16 +74,23 @@ func (s *Snapshot) Release() {
 func (s *Snapshot) Next(b []byte) (piece []byte, more bool) {
 	i := s.next
 	s.next++
-	switch shard := i - 1 - len(s.policies); {
+	shard := i - 1 - len(s.policies)
+	begun := shard - numShards - len(s.images)
+	switch {
 	case i == 0:
 		return appendFrame(append(b, snapshotMagic[:]...), s.config), true
 	case shard < 0:
 		r := s.policies[i-1]
-		return appendFrame(b, r.policy.AppendBinary(binary.AppendUvarint(nil, uint64(r.number)))), true
+		return appendFrame(b, r.policy.AppendBinary(binary.AppendUvarint(nil, uint64(r.number())))), true
 	case shard < numShards:
 		payload := s.m.appendShard(nil, s.m.shards[shard], s.before[shard])
 		s.written, s.before[shard] = shard+1, nil // later changes are not ours
 		return appendFrame(b, payload), true
+	case begun < 0:
+		img := s.images[shard-numShards]
+		return appendFrame(b, append(appendSlotDigest(nil, img.SlotDigest), img.data...)), true
+	case begun < len(s.parts):
+		return appendFrame(b, appendPart(nil, &s.parts[begun])), true
 	default:
 		return appendFrame(b, s.digest[:]), false
 	}
@@ -107,7 +121,7 @@ func (m *Machine) keepPrincipal(s *shard, name string) {
 func (m *Machine) keepRecord(s *shard, id recordID) {
 	if b := m.changing(s); b != nil {
 		rec, ok := s.records[id]
-		keep(b.records, id, ok, func() []byte { return m.appendRecord(nil, id, rec) })
+		keep(b.records, id, ok, func() []byte { return appendRecord(nil, id, rec, m.textOf(rec)) })
 	}
 }
 
@@ -135,12 +149,18 @@ func appendFrame(b, payload []byte) []byte {
 	return append(b, payload...)
 }
 
-// liveRevisions are the revisions that are in force or may be carried, oldest first.
+// liveRevisions are the revisions that are in force or may be carried, those of a sealed import included, oldest
+// first.
 func (m *Machine) liveRevisions() []*revision {
-	live := map[Revision]*revision{m.rev.number: m.rev}
+	live := map[Revision]*revision{m.rev.number(): m.rev}
+	if m.inbound != nil {
+		for _, r := range m.inbound.carried {
+			live[r.number()] = r
+		}
+	}
 	for _, nm := range m.allNames() {
-		if nm.exact != nil {
-			live[nm.exact.number] = nm.exact
+		for _, r := range nm.exact {
+			live[r.number()] = r
 		}
 	}
 	out := make([]*revision, 0, len(live))
@@ -161,19 +181,21 @@ func (m *Machine) appendConfig(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(m.level))
 	b = appendOwned(b, m.owned)
 	b = binary.AppendUvarint(b, uint64(m.endedPlan))
-	b = binary.AppendUvarint(b, uint64(m.rev.number))
+	b = append(b, byte(m.endedBy))
+	b = binary.AppendUvarint(b, uint64(m.frozenBy))
+	b = binary.AppendVarint(b, int64(m.frozenAt))
+	b = binary.AppendVarint(b, int64(m.lost))
+	b = binary.AppendUvarint(b, uint64(m.rev.number()))
 	live := m.liveRevisions()
 	b = binary.AppendUvarint(b, uint64(len(live)))
 	for _, r := range live {
 		sum := r.policy.Digest()
-		b = append(binary.AppendUvarint(b, uint64(r.number)), sum[:]...)
+		b = append(appendPolicyRef(b, &r.ref), sum[:]...)
 	}
-	b = binary.AppendUvarint(b, uint64(len(m.labels)))
-	for _, l := range m.labels {
-		b = binary.AppendUvarint(b, uint64(l.revision))
-		b = appendString(b, l.version)
-		b = binary.AppendVarint(b, int64(l.ended))
-	}
+	b = m.inbound.append(b)
+	b = m.packed.append(b)
+	b = appendRanges(b, m.leaving)
+	b = appendLabels(b, m.labels)
 	b = binary.AppendUvarint(b, uint64(len(m.classes)))
 	for _, c := range m.sortedClasses() {
 		b = appendString(b, c.name)
@@ -185,6 +207,16 @@ func (m *Machine) appendConfig(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(len(m.names)))
 	for _, n := range m.sortedNames() {
 		b = appendName(appendString(b, n), m.names[n])
+	}
+	return b
+}
+
+func appendLabels(b []byte, labels []label) []byte {
+	b = binary.AppendUvarint(b, uint64(len(labels)))
+	for _, l := range labels {
+		b = binary.AppendUvarint(b, uint64(l.revision))
+		b = appendString(b, l.version)
+		b = binary.AppendVarint(b, int64(l.ended))
 	}
 	return b
 }
@@ -201,10 +233,11 @@ func appendHolds(b []byte, holds []hold) []byte {
 func appendName(b []byte, nm *name) []byte {
 	b = binary.AppendVarint(b, int64(nm.since))
 	b = binary.AppendVarint(b, int64(nm.settled))
-	if nm.exact == nil {
-		return binary.AppendUvarint(b, 0)
+	b = binary.AppendUvarint(b, uint64(len(nm.exact)))
+	for _, r := range nm.exact {
+		b = binary.AppendUvarint(b, uint64(r.number()))
 	}
-	return binary.AppendUvarint(b, uint64(nm.exact.number))
+	return b
 }
 
 // appendShard encodes a shard as it was when was began to be kept; nil for as it is.
@@ -215,7 +248,9 @@ func (m *Machine) appendShard(b []byte, s *shard, was *before) []byte {
 	b = appendAll(b, s.principals, was.principals, strings.Compare,
 		func(b []byte, _ string, p *principal) []byte { return appendPrincipal(b, p) })
 	compare := func(x, y recordID) int { return bytes.Compare(x[:], y[:]) }
-	b = appendAll(b, s.records, was.records, compare, m.appendRecord)
+	b = appendAll(b, s.records, was.records, compare, func(b []byte, id recordID, rec record) []byte {
+		return appendRecord(b, id, rec, m.textOf(rec))
+	})
 	return appendAll(b, s.denials, was.denials, compare, appendDenials)
 }
 
@@ -268,11 +303,10 @@ func appendLog(b []byte, l *rolling) []byte {
 	return b
 }
 
-func (m *Machine) appendRecord(b []byte, id recordID, rec record) []byte {
-	texts := &m.limitNames
+func appendRecord(b []byte, id recordID, rec record, text string) []byte {
 	var allowed byte
 	if rec.allowed {
-		texts, allowed = &m.gateways, 1
+		allowed = 1
 	}
 	b = append(b, id[:]...)
 	b = append(b, allowed)
@@ -282,7 +316,7 @@ func (m *Machine) appendRecord(b []byte, id recordID, rec record) []byte {
 	b = binary.AppendVarint(b, int64(rec.retryAt))
 	b = binary.AppendVarint(b, rec.remaining)
 	b = binary.AppendUvarint(b, uint64(rec.revision))
-	return appendString(b, texts.text(rec.name))
+	return appendString(b, text)
 }
 
 func appendDenials(b []byte, of recordID, list denialList) []byte {

@@ -155,6 +155,7 @@ func (m *Model) member(
 		default:
 			deadline = m.deadline(l, principal, needed)
 		}
+		deadline = max(deadline, m.lost+fsm.Time(l.WindowNanos))
 		if d.Reason == fsm.ReasonAllowed || deadline > d.RetryAt {
 			d.Reason, d.Limit, d.RetryAt = fsm.ReasonQuotaExhausted, l.Name, deadline
 		}

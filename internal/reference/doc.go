@@ -9,9 +9,12 @@
 // The caller hands over at most a few thousand entries, revisions that grow by each install, and
 // stamps below fsm.MaxTime.
 //
+// A partition can move ([Model.Move]): as if its time had been another from the beginning. It can take
+// over the principals of another one ([Model.Merge]), and admissions of before an instant can be lost
+// ([Model.Lose]).
+//
 // Left out: max_keys and max_replay_records (they are never reached here), the 4,096 pairs of a log
-// and its rounding, the freezing of slots as an entry (Model.Slots can answer for it), Raft terms,
-// snapshots.
+// and its rounding, the steps of a plan (Model.Slots can answer for frozen slots), Raft terms, snapshots.
 //
 // # Readings
 //
@@ -45,5 +48,11 @@
 //     check names is not compared.
 //   - A forgive of one name drops what is counted for its class, and for the class of the rule that is
 //     carried while any rule of its class is inexact; other members of its group keep theirs.
+//   - Where two partitions meet, what is carried for a name is what either carried for it, and the
+//     revision that both have in force, until every limit of it is exact by the later of what both know.
+//     A class is known no longer than each side has held its admissions, unless the side was born later.
+//   - While what was lost may count, a limit counts as full, or as more where it holds more; a deadline,
+//     a carried limit's as well, is not before that time has passed. A limit of 0 and a cost above a limit
+//     are told as ever.
 //   - Denials that are not recorded are evaluated anew and do not count among the 64.
 package reference

@@ -42,7 +42,7 @@ func (m *Model) countedBy(name string) []string {
 		if latestExact(extend(p, m.known, name, chosen)) <= m.now {
 			continue
 		}
-		if old := m.lastExact(name); old != nil {
+		for _, old := range m.lastExact(name) {
 			if was, _ := resolve(old.policy, name); !slices.Contains(classes, was) {
 				classes = append(classes, was)
 			}

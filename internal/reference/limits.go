@@ -97,14 +97,18 @@ func (r *revision) wasExact(name string) bool {
 	return true
 }
 
-// lastExact is the last ended revision that was exact for the name when it ended, or nil.
-func (m *Model) lastExact(name string) *revision {
+// lastExact is the last ended revision that was exact for the name when it ended; of before another partition was
+// taken over, what was inherited. It is empty where there is none.
+func (m *Model) lastExact(name string) []*revision {
 	for i := len(m.revisions) - 2; i >= 0; i-- {
+		if i+1 < m.taken {
+			return m.inherited.of(name)
+		}
 		if m.revisions[i].wasExact(name) {
-			return m.revisions[i]
+			return []*revision{m.revisions[i]}
 		}
 	}
-	return nil
+	return m.inherited.of(name)
 }
 
 // applicable finds what a charge is measured against now.
@@ -117,17 +121,15 @@ func (m *Model) applicable(principal string, c fsm.Charge) applicable {
 	if m.now >= a.exactFrom {
 		return a
 	}
-	old := m.lastExact(c.Class)
-	if old == nil {
-		return a
-	}
-	if oldResolved, _ := resolve(old.policy, c.Class); oldResolved != resolved {
-		a.classes = append(a.classes, oldResolved)
-	}
-	for _, l := range rule(old.policy, m.known, principal, c) {
-		if l.Max != 0 {
-			l.carried = true
-			a.limits = append(a.limits, l)
+	for _, old := range m.lastExact(c.Class) {
+		if was, _ := resolve(old.policy, c.Class); !slices.Contains(a.classes, was) {
+			a.classes = append(a.classes, was)
+		}
+		for _, l := range rule(old.policy, m.known, principal, c) {
+			if l.Max != 0 {
+				l.carried = true
+				a.limits = append(a.limits, l)
+			}
 		}
 	}
 	return a
@@ -145,10 +147,13 @@ func (m *Model) counted(l limit, principal string, at fsm.Time) []admission {
 	return in
 }
 
-// used is the cost that the limit counts at the given instant.
+// used is the cost that the limit counts at the given instant: all of it while what was lost may count.
 func (m *Model) used(l limit, principal string, at fsm.Time) (cost int64) {
 	for _, a := range m.counted(l, principal, at) {
 		cost = add(cost, a.cost)
+	}
+	if at < m.lost+fsm.Time(l.WindowNanos) {
+		return max(cost, l.Max)
 	}
 	return cost
 }
@@ -179,6 +184,9 @@ func (m *Model) deadline(l limit, principal string, cost int64) fsm.Time {
 	for _, a := range m.counted(l, principal, m.now) {
 		expiries = append(expiries, a.at+fsm.Time(l.WindowNanos))
 	}
+	if m.lost != always {
+		expiries = append(expiries, m.lost+fsm.Time(l.WindowNanos))
+	}
 	slices.Sort(expiries)
 	for _, t := range expiries {
 		if add(m.used(l, principal, t), cost) <= l.Max {
@@ -204,5 +212,6 @@ func (m *Model) state(l limit, principal string) fsm.LimitState {
 			s.ResetAt = expiry
 		}
 	}
+	s.ResetAt = max(s.ResetAt, m.lost+fsm.Time(l.WindowNanos))
 	return s
 }

@@ -20,7 +20,11 @@ type Model struct {
 
 	birth      fsm.Time
 	now        fsm.Time
+	lost       fsm.Time    // always when nothing was lost
 	revisions  []*revision // as installed; the last is in force
+	others     []*revision // ended ones of the partitions that were taken over
+	taken      int         // how many revisions there were when the last one was
+	inherited  inheritance // of that time
 	known      knowledge
 	admissions []admission
 	records    []record
@@ -72,6 +76,7 @@ func New(birth fsm.Birth, at fsm.Time) *Model {
 	return &Model{
 		birth:     at,
 		now:       at,
+		lost:      always,
 		revisions: []*revision{{number: birth.Revision, policy: birth.Policy}},
 		known:     knowledge{classes: map[string]fsm.Time{}, names: map[string]fsm.Time{}},
 	}
@@ -90,7 +95,7 @@ func (m *Model) Install(at fsm.Time, number fsm.Revision, next *policy.Policy) {
 	m.Tick(at)
 	old := m.current()
 	old.endedAt = m.now
-	old.knownAtEnd = knowledge{maps.Clone(m.known.classes), maps.Clone(m.known.names)}
+	old.knownAtEnd = m.known.clone()
 
 	for _, class := range m.everListed(next) {
 		kept := m.longestKept(class)
@@ -117,7 +122,7 @@ func (m *Model) everListed(next *policy.Policy) []string {
 	for name := range next.Classes {
 		names[name] = true
 	}
-	for _, r := range m.revisions {
+	for _, r := range slices.Concat(m.revisions, m.others) {
 		for name := range r.policy.Classes {
 			names[name] = true
 		}
@@ -129,7 +134,7 @@ func (m *Model) everListed(next *policy.Policy) []string {
 // or in an earlier revision that ended less than that window ago.
 func (m *Model) longestKept(class string) (windowNanos int64) {
 	windowNanos = longestWindow(m.current().policy, class)
-	for _, r := range m.revisions[:len(m.revisions)-1] {
+	for _, r := range slices.Concat(m.revisions[:len(m.revisions)-1], m.others) {
 		w := longestWindow(r.policy, class)
 		if m.now < r.endedAt+fsm.Time(w) {
 			windowNanos = max(windowNanos, w)

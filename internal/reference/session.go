@@ -2,6 +2,7 @@ package reference
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"pgregory.net/rapid"
@@ -13,9 +14,6 @@ import (
 // Term is the Raft term of all generated entries.
 const Term = 1
 
-// ownedEpoch is the epoch of all slots of a generated partition.
-const ownedEpoch = fsm.Epoch(1)
-
 // Session draws the entries of one partition and keeps the model beside it.
 type Session struct {
 	// Model answers the entries that Apply is given.
@@ -23,30 +21,93 @@ type Session struct {
 	// Birth is the first entry. The model has applied it.
 	Birth *fsm.Entry
 
-	policies []*policy.Policy
-	sent     []fsm.Check
-	ids      int
+	principals []string
+	epochs     map[string]fsm.Epoch // of the principals' slots
+	policies   *[]*policy.Policy    // of the cluster
+	installed  int                  // how many of them
+	sent       []fsm.Check
+	ids        int
 }
 
 // NewSession draws a partition. Its bounds are never reached, and it owns all slots.
 func NewSession(t *rapid.T) *Session {
+	s := newSession(t, &[]*policy.Policy{GenPolicy(t, "v1")}, genPrincipals)
+	s.Birth.Birth.Owned = []fsm.OwnedRange{{SlotRange: fsm.SlotRange{Last: fsm.NumSlots - 1}, Epoch: 1}}
+	return s
+}
+
+// NewPair draws two partitions of one cluster, each of which owns the slots of its own principals. The second is
+// born when the first has seen some entries, which are given to apply.
+func NewPair(t *rapid.T, apply func(*Session, *fsm.Entry)) (a, b *Session) {
+	a = newSession(t, &[]*policy.Policy{GenPolicy(t, "v1")}, []string{genPrincipals[0], "s"})
+	apply(a, a.Birth)
+	for range rapid.IntRange(0, 10).Draw(t, "before the second") {
+		apply(a, a.Next(t))
+	}
+	b = newSession(t, a.policies, genPrincipals[1:])
+	apply(b, b.Birth)
+	return a, b
+}
+
+func newSession(t *rapid.T, policies *[]*policy.Policy, principals []string) *Session {
 	at := rapid.SampledFrom([]fsm.Time{1_000, 1_790_000_000_000_000_000}).Draw(t, "birth")
-	first := GenPolicy(t, "v1")
 	s := &Session{
-		policies: []*policy.Policy{first},
+		principals: principals, epochs: map[string]fsm.Epoch{},
+		policies: policies, installed: len(*policies),
 		Birth: &fsm.Entry{Kind: fsm.KindBirth, Term: Term, Stamp: at, Birth: &fsm.Birth{
-			Cluster:   "c",
-			Partition: "0",
-			Owned: []fsm.OwnedRange{{
-				SlotRange: fsm.SlotRange{First: 0, Last: fsm.NumSlots - 1}, Epoch: ownedEpoch,
-			}},
-			Bounds:  fsm.DefaultBounds(),
-			Install: fsm.NewInstall(1, first),
+			Cluster: "c", Partition: "0", Bounds: fsm.DefaultBounds(),
+			Install: fsm.NewInstall(fsm.Revision(len(*policies)), (*policies)[len(*policies)-1]),
 		}},
 	}
+	for _, p := range principals {
+		s.epochs[p] = 1
+	}
+	for _, r := range s.Ranges() {
+		s.Birth.Birth.Owned = append(s.Birth.Birth.Owned, fsm.OwnedRange{SlotRange: r, Epoch: 1})
+	}
 	s.Model = New(*s.Birth.Birth, at)
-	s.Model.Slots = func(string) (fsm.Epoch, bool) { return ownedEpoch, false }
+	s.Model.Slots = func(principal string) (fsm.Epoch, bool) { return s.epochs[principal], false }
 	return s
+}
+
+// Ranges are the slots of the principals, sorted.
+func (s *Session) Ranges() (out []fsm.SlotRange) {
+	for _, p := range s.principals {
+		slot := fsm.SlotOf([16]byte{}, p)
+		out = append(out, fsm.SlotRange{First: slot, Last: slot})
+	}
+	slices.SortFunc(out, func(a, b fsm.SlotRange) int { return int(a.First) - int(b.First) })
+	return out
+}
+
+// Policies are the policies of the cluster, the first of revision 1.
+func (s *Session) Policies() []*policy.Policy { return *s.policies }
+
+// Behind reports that the cluster has later policies than the partition.
+func (s *Session) Behind() bool { return s.installed < len(*s.policies) }
+
+// Move hands the partition to one that holds nothing, whose time is ahead by so much, under a later epoch. What
+// was sent is repeated under it.
+func (s *Session) Move(by fsm.Time, epoch fsm.Epoch) {
+	s.Model.Move(by)
+	for i := range s.sent {
+		if c := &s.sent[i]; c.RouteEpoch == s.epochs[c.Principal] {
+			c.RouteEpoch = epoch
+		}
+	}
+	for _, p := range s.principals {
+		s.epochs[p] = epoch
+	}
+}
+
+// Merge takes the principals of other over, which was moved before, and whose session ends. It reports what
+// [Model.Merge] does.
+func (s *Session) Merge(other *Session) (open bool) {
+	open = s.Model.Merge(other.Model)
+	s.sent = append(s.sent, other.sent...)
+	s.principals = append(slices.Clone(s.principals), other.principals...)
+	maps.Copy(s.epochs, other.epochs)
+	return open
 }
 
 // Next draws the next entry. It is to be given to Apply before the next one is drawn.
@@ -56,12 +117,11 @@ func (s *Session) Next(t *rapid.T) *fsm.Entry {
 	case kind == 39:
 		e.Checks = s.burst(t)
 	case kind >= 36:
-		revision := len(s.policies) + 1
-		p := GenChange(t, s.policies, fmt.Sprintf("v%d", revision))
-		s.policies = append(s.policies, p)
-		e.Kind = fsm.KindInstall
-		install := fsm.NewInstall(fsm.Revision(revision), p)
-		e.Install = &install
+		if !s.Behind() {
+			p := GenChange(t, *s.policies, fmt.Sprintf("v%d", len(*s.policies)+1))
+			*s.policies = append(*s.policies, p)
+		}
+		*e = *s.Install(e.Stamp)
 	case kind == 35:
 		e.Kind, e.Forgive = fsm.KindForgive, s.forgive(t)
 	default:
@@ -70,20 +130,30 @@ func (s *Session) Next(t *rapid.T) *fsm.Entry {
 		}
 		if oneIn(t, 4, "peek") {
 			c := genCharge(t)
+			principal := rapid.SampledFrom(s.principals).Draw(t, "principal")
 			e.Peeks = []fsm.Peek{{
-				Principal: rapid.SampledFrom(genPrincipals).Draw(t, "principal"),
-				Class:     c.Class, Tier: c.Tier, RouteEpoch: ownedEpoch,
+				Principal: principal, Class: c.Class, Tier: c.Tier, RouteEpoch: s.epochs[principal],
 			}}
 		}
 	}
 	return e
 }
 
-// Apply gives the entry to the model and returns its answers.
+// Install is the entry that puts the next policy of the cluster in force.
+func (s *Session) Install(at fsm.Time) *fsm.Entry {
+	install := fsm.NewInstall(fsm.Revision(s.installed+1), (*s.policies)[s.installed])
+	return &fsm.Entry{Kind: fsm.KindInstall, Term: Term, Stamp: at, Install: &install}
+}
+
+// Apply gives the entry to the model and returns its answers. The birth the model has applied.
 func (s *Session) Apply(e *fsm.Entry) fsm.Answers {
 	var a fsm.Answers
+	if e.Kind == fsm.KindBirth {
+		return a
+	}
 	s.Model.Tick(e.Stamp)
 	if e.Kind == fsm.KindInstall {
+		s.installed++
 		s.Model.Install(e.Stamp, e.Install.Revision, e.Install.Policy)
 	}
 	if e.Kind == fsm.KindForgive {
@@ -208,19 +278,19 @@ func (s *Session) check(t *rapid.T) fsm.Check {
 		case 8:
 			c.Gateway = rapid.SampledFrom([]string{"g1", "g2"}).Draw(t, "gateway")
 		case 9:
-			c.Principal = rapid.SampledFrom(genPrincipals).Draw(t, "principal")
+			c.Principal = rapid.SampledFrom(s.principals).Draw(t, "principal")
 		}
 		c.PolicyRevision = s.revision(t)
 		return c
 	}
-	c := s.fresh(rapid.SampledFrom(genPrincipals).Draw(t, "principal"), genCharge(t))
+	c := s.fresh(rapid.SampledFrom(s.principals).Draw(t, "principal"), genCharge(t))
 	c.Gateway = rapid.SampledFrom([]string{"g1", "g1", "g2"}).Draw(t, "gateway")
 	if oneIn(t, 4, "has also") {
 		c.Also = genAlso(t)
 	}
 	c.PolicyRevision = s.revision(t)
 	if oneIn(t, 50, "other epoch") {
-		c.RouteEpoch = rapid.SampledFrom([]fsm.Epoch{0, 2}).Draw(t, "epoch")
+		c.RouteEpoch = rapid.SampledFrom([]fsm.Epoch{0, s.epochs[c.Principal] + 1}).Draw(t, "epoch")
 	}
 	s.sent = append(s.sent, c)
 	return c
@@ -230,7 +300,7 @@ func (s *Session) fresh(principal string, charge fsm.Charge) fsm.Check {
 	s.ids++
 	return fsm.Check{
 		Principal: principal, Gateway: "g1", DecisionID: fmt.Sprintf("d%d", s.ids),
-		Charge: charge, RouteEpoch: ownedEpoch,
+		Charge: charge, RouteEpoch: s.epochs[principal],
 	}
 }
 
@@ -244,28 +314,27 @@ func genAlso(t *rapid.T) []fsm.Charge {
 
 // forgive draws whose usage is dropped: of all classes, or of one.
 func (s *Session) forgive(t *rapid.T) *fsm.Forgive {
-	f := &fsm.Forgive{
-		Principal: rapid.SampledFrom(genPrincipals).Draw(t, "principal"), RouteEpoch: ownedEpoch,
-	}
+	principal := rapid.SampledFrom(s.principals).Draw(t, "principal")
+	f := &fsm.Forgive{Principal: principal, RouteEpoch: s.epochs[principal]}
 	if rapid.Bool().Draw(t, "one class") {
 		f.Class = genCharge(t).Class
 	}
 	if oneIn(t, 20, "other epoch") {
-		f.RouteEpoch = 2
+		f.RouteEpoch++
 	}
 	return f
 }
 
 // revision draws what a check says about the policy: most often nothing.
 func (s *Session) revision(t *rapid.T) fsm.Revision {
-	now := fsm.Revision(len(s.policies))
+	now := fsm.Revision(s.installed)
 	return rapid.SampledFrom([]fsm.Revision{0, 0, 0, 0, now, now - 1, now + 1}).Draw(t, "revision")
 }
 
 // burst draws many checks of one principal in one class: enough to pass the bound of its recorded
 // denials when most of them are denied. A random one of them is repeated at the end.
 func (s *Session) burst(t *rapid.T) []fsm.Check {
-	principal := rapid.SampledFrom(genPrincipals).Draw(t, "principal")
+	principal := rapid.SampledFrom(s.principals).Draw(t, "principal")
 	charge := genCharge(t)
 	var checks []fsm.Check
 	for range rapid.IntRange(10, 80).Draw(t, "burst") {
