@@ -37,9 +37,9 @@ func (c *Control) propose(ctx context.Context, cmd *state.Command) (*Applied, er
 	}
 	cmd.Basis = c.replica.basis()
 	data := state.AppendCommand(nil, cmd)
-	if len(data) > state.MaxCommandBytes {
+	if most := cmd.Kind.MaxBytes(); len(data) > most {
 		return nil, quotaerr.New(quotaerr.InvalidArgument, "the command has %d bytes: at most %d are possible",
-			len(data), state.MaxCommandBytes)
+			len(data), most)
 	}
 	p := c.group.Propose(data)
 	select {

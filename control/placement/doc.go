@@ -3,7 +3,7 @@
 // draining, removed or dead.
 //
 // Next does so for the partitions. NextControl does it for the control group, of which every node has a replica,
-// and only some a vote.
+// and only some a vote. Place chooses the nodes of a new partition, NextSplit the partition that has too much to do.
 //
 // It is a pure function without memory: the next step is found from what is there, so it does not matter who
 // made the step before, or whether it was finished.

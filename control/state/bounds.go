@@ -40,8 +40,11 @@ const (
 	MaxTokenNanos = int64(366) * 24 * 3600 * 1_000_000_000
 	// MaxAuditRecords bounds the audit trail; the oldest record is dropped.
 	MaxAuditRecords = 1_000_000
-	// MaxCommandBytes bounds an encoded command.
+	// MaxCommandBytes bounds an encoded command; see Kind.MaxBytes.
 	MaxCommandBytes = 256 << 10
+	// MaxRestoredBytes bounds what a backup keeps of the control state, encoded: the newest revision and all tokens
+	// fit, whatever they are, and thousands of revisions of the usual size.
+	MaxRestoredBytes = 4 << 20
 
 	// MaxIDBytes bounds the ids of cluster, node and instance. Node and instance together make the id of a
 	// replica, which its group bounds further.
@@ -61,6 +64,18 @@ const (
 
 // maxCounter is where the ownership counter ends: an epoch has 40 bits for it.
 const maxCounter = uint64(1)<<40 - 1
+
+// maxIncarnation is the last incarnation: an epoch has 24 bits for it.
+const maxIncarnation = uint32(1)<<24 - 1
+
+// MaxBytes bounds an encoded command of this kind. Only what a cluster takes over of a backup may be larger than the
+// rest.
+func (k Kind) MaxBytes() int {
+	if k == KindInit {
+		return MaxRestoredBytes + MaxCommandBytes
+	}
+	return MaxCommandBytes
+}
 
 // checkName refuses text that is no name; an empty one only where empty is false.
 func checkName(field, s string, maxBytes int, empty bool) *Refusal {

@@ -90,8 +90,10 @@ type Command struct {
 // Init makes the cluster, once.
 type Init struct {
 	Cluster     string
-	Incarnation uint32 // from 1
-	Seed        [16]byte
+	Incarnation uint32   // from 1
+	Seed        [16]byte // zero where Restored brings one
+	// Restored is what the cluster takes over from a backup; nil for a new one.
+	Restored *Restored
 }
 
 // PutNode makes a node known, or changes its addresses and zone.
@@ -112,15 +114,26 @@ type Replicas struct {
 	Nodes       []string
 }
 
-// StartPlan begins to move slots that Source owns to Destination.
+// StartPlan begins to move slots.
 type StartPlan struct {
-	Source, Destination PartitionID
-	Ranges              []fsm.SlotRange
+	Kind PlanKind
+	// Source has the slots; for a restore it is the number that the partition has in the backup.
+	Source PartitionID
+	// Destination is to have them. It is not looked at where New makes one.
+	Destination PartitionID
+	// New are the nodes of a destination that is made for the plan, the first its founder: for a split, a recovery
+	// and a restore. Else there are none.
+	New []string
+	// Ranges are what moves; none for a merge and a recovery, since there all does.
+	Ranges     []fsm.SlotRange
+	From       string // see Plan; for a recovery and a restore only
+	AcceptLoss bool   // see Plan; for a recovery and a restore only
 }
 
-// Decide is what both ends of a plan reported of the state that was moved.
+// Decide is the digests that both ends of a plan reported of the state that was moved: of what the source exported,
+// and of what the destination has sealed.
 type Decide struct {
-	Exported, Imported Digest
+	Exported, Imported [16]byte
 }
 
 // Publish puts a new policy in force, if Base still is.
@@ -170,7 +183,7 @@ type Result struct {
 	Version   uint64       // of the state after it
 	Map       uint64       // map version after it
 	Revision  fsm.Revision // policy revision in force after it
-	Partition PartitionID  // that KindCreate made
+	Partition PartitionID  // that KindCreate made; for KindStartPlan the destination
 	Plan      fsm.PlanID   // that KindStartPlan made
 	Refused   *Refusal     // nil when it was done
 	Repeated  bool         // it had been applied before, and changed nothing now

@@ -42,13 +42,22 @@ func (c *codec) partition(p *Partition) {
 
 func (c *codec) plan(p *Plan) {
 	number(c, &p.ID)
+	number(c, &p.Kind)
 	number(c, &p.Source)
 	number(c, &p.Destination)
+	c.bool(&p.Made)
+	c.string(&p.From)
+	c.bool(&p.AcceptLoss)
 	list(c, &p.Ranges, ownedRange)
 	number(c, &p.Phase)
 	number(c, &p.Epoch)
 	c.array(p.Proof[:])
 	c.bool(&p.Closed)
+	for _, s := range []*string{&p.Author, &p.Comment, &p.Message} {
+		c.string(s)
+	}
+	c.int(&p.StartedWallNanos)
+	c.int(&p.EndedWallNanos)
 }
 
 func (c *codec) revision(r *Revision) {
@@ -113,6 +122,7 @@ func (c *codec) head(s *State) {
 	number(c, &s.NextPartition)
 	number(c, &s.LastPlan)
 	c.uint(&s.BodyEpoch)
+	c.array(s.RestoredFrom[:])
 	c.uint(&s.AuditCount)
 	c.array(s.AuditHash[:])
 }

@@ -160,7 +160,7 @@ func (c *codec) end() error {
 }
 
 // commandVersion is the version of the encoding of commands. A replica that meets another must stop.
-const commandVersion = 2
+const commandVersion = 3
 
 // AppendCommand appends the durable encoding of c to b. It ends with a CRC-32C of the rest.
 func AppendCommand(b []byte, c *Command) []byte {
@@ -254,6 +254,11 @@ func (c *codec) init(v *Init) {
 	c.string(&v.Cluster)
 	number(c, &v.Incarnation)
 	c.array(v.Seed[:])
+	there := v.Restored != nil
+	c.bool(&there)
+	if there {
+		part(c, &v.Restored, (*codec).restored)
+	}
 }
 
 func (c *codec) putNode(v *PutNode) {
@@ -274,9 +279,13 @@ func (c *codec) replicas(v *Replicas) {
 }
 
 func (c *codec) start(v *StartPlan) {
+	number(c, &v.Kind)
 	number(c, &v.Source)
 	number(c, &v.Destination)
+	list(c, &v.New, text)
 	list(c, &v.Ranges, slotRange)
+	c.string(&v.From)
+	c.bool(&v.AcceptLoss)
 }
 
 func (c *codec) decide(v *Decide) {

@@ -23,8 +23,9 @@ func (m *Machine) State() *State { return m.s }
 type change struct {
 	State
 	result Result
-	// object is what the command is about, message what it made, for the audit trail.
-	object, message string
+	// object is what the command is about, difference what it changes if the command itself does not say so, and
+	// message what it made; for the audit trail.
+	object, difference, message string
 
 	next uint64 // map version, if it is to grow
 }
@@ -46,8 +47,7 @@ func (m *Machine) Apply(index uint64, c *Command) (Result, *Record) {
 		refused = ch.apply(c)
 	}
 	if refused != nil {
-		object := ch.object
-		ch = &change{State: *m.s, object: object}
+		ch = &change{State: *m.s, object: ch.object, difference: ch.difference}
 	}
 	r := &ch.result
 	r.Refused = refused
@@ -65,7 +65,10 @@ func (m *Machine) Apply(index uint64, c *Command) (Result, *Record) {
 	}
 	rec := c.record(index, action, ch.object, refused)
 	if refused == nil && rec.Message == "" {
-		rec.Message = ch.message
+		rec.Message = cut(ch.message, MaxMessageBytes)
+	}
+	if rec.Difference == "" {
+		rec.Difference = cut(ch.difference, MaxDifferenceBytes)
 	}
 	ch.AuditCount++
 	ch.AuditHash = NextHash(ch.AuditHash, rec)
@@ -149,13 +152,13 @@ func (ch *change) apply(c *Command) *Refusal {
 	case KindReplicas:
 		return ch.setReplicas(c.Partition, c.Replicas)
 	case KindStartPlan:
-		return ch.startPlan(c.Start)
+		return ch.startPlan(c, c.Start)
 	case KindDecidePlan:
 		return ch.decidePlan(c.Plan, c.Decide)
 	case KindAbortPlan:
-		return ch.abortPlan(c.Plan)
+		return ch.abortPlan(c)
 	case KindClosePlan:
-		return ch.closePlan(c.Plan)
+		return ch.closePlan(c)
 	case KindPublish:
 		return ch.publish(c, c.Publish)
 	case KindSwitchClass:
@@ -188,7 +191,7 @@ func (c *Command) object() string {
 	case KindRetire, KindReplicas:
 		return "partition " + c.Partition.String()
 	case KindStartPlan:
-		return fmt.Sprintf("partition %s to %s", c.Start.Source, c.Start.Destination)
+		return c.Start.object()
 	case KindDecidePlan, KindAbortPlan, KindClosePlan:
 		return fmt.Sprintf("plan %d", c.Plan)
 	case KindPublish:
@@ -256,13 +259,18 @@ func (ch *change) init(i *Init) *Refusal {
 	if r := checkID("cluster id", i.Cluster, false); r != nil {
 		return r
 	}
-	if i.Incarnation == 0 || i.Incarnation >= 1<<24 {
+	if i.Incarnation == 0 || i.Incarnation > maxIncarnation {
 		return refuse(CodeInvalid, "incarnation is %d: it must be from 1 to 2^24-1", i.Incarnation)
 	}
-	if i.Seed == ([16]byte{}) {
+	if i.Restored == nil && i.Seed == ([16]byte{}) {
 		return refuse(CodeInvalid, "the seed is zero: draw one at random")
 	}
 	ch.Born, ch.Cluster, ch.Incarnation, ch.Seed = true, i.Cluster, i.Incarnation, i.Seed
+	if i.Restored != nil {
+		if r := ch.takeOver(i); r != nil {
+			return r
+		}
+	}
 	ch.remap()
 	return nil
 }

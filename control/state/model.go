@@ -129,41 +129,6 @@ func (r *Revision) Ref() fsm.PolicyRef {
 	}
 }
 
-// PlanPhase is how far a plan is. The numbers are durable.
-type PlanPhase uint8
-
-// The phases of a plan. Decided and aborted exclude each other.
-const (
-	PlanOpen    PlanPhase = 1 // may be decided or aborted
-	PlanDecided PlanPhase = 2 // the destination owns the slots; what is left is to activate and to release
-	PlanAborted PlanPhase = 3 // the source owns the slots; what is left is to thaw and to drop
-)
-
-// String is the phase in a word.
-func (p PlanPhase) String() string {
-	switch p {
-	case PlanOpen:
-		return "open"
-	case PlanDecided:
-		return "decided"
-	case PlanAborted:
-		return "aborted"
-	}
-	return "unknown"
-}
-
-// Plan moves slots from one partition to another.
-type Plan struct {
-	ID          fsm.PlanID
-	Source      PartitionID
-	Destination PartitionID
-	Ranges      []Range   // under the epochs at its start
-	Phase       PlanPhase // of a plan that is closed: the last one
-	Epoch       fsm.Epoch // of the slots at the destination, once decided
-	Proof       Digest    // that both ends reported, once decided
-	Closed      bool
-}
-
 // recorded is the result of a command that may be sent again.
 type recorded struct {
 	id     CommandID
@@ -184,6 +149,7 @@ type State struct {
 	NextPartition PartitionID
 	LastPlan      fsm.PlanID
 	BodyEpoch     uint64
+	RestoredFrom  Digest       // of the backup that the cluster was made of; zero for none
 	Nodes         []*Node      // by id
 	Partitions    []*Partition // by id
 	Plans         []*Plan      // not closed, by id

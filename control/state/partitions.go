@@ -11,26 +11,13 @@ func (ch *change) create(c *Create) *Refusal {
 	if c.Map != ch.MapVersion {
 		return ch.mapMoved()
 	}
-	if len(ch.Partitions) >= MaxPartitions {
-		return refuse(CodeBound, "there are %d partitions already: merge some", MaxPartitions)
-	}
-	replicas, r := ch.checkReplicas(c.Replicas)
-	if r != nil {
-		return r
-	}
 	var owned []Range
 	if len(c.Ranges) > 0 {
 		if r := checkRanges(c.Ranges); r != nil {
 			return r
 		}
-		for _, p := range ch.Partitions {
-			for _, o := range p.Ranges {
-				for _, want := range c.Ranges {
-					if want.First <= o.Last && o.First <= want.Last {
-						return refuse(CodeConflict, "slots %d to %d are owned by %s: move them by a plan", o.First, o.Last, p.ID)
-					}
-				}
-			}
+		if owner, r, ok := ch.owner(c.Ranges); ok {
+			return refuse(CodeConflict, "slots %d to %d are owned by %s: move them by a plan", r.First, r.Last, owner)
 		}
 		epoch, r := ch.nextEpoch()
 		if r != nil {
@@ -40,9 +27,26 @@ func (ch *change) create(c *Create) *Refusal {
 			owned = append(owned, Range{want, epoch})
 		}
 	}
-	founder, _ := ch.Node(c.Replicas[0])
+	p, r := ch.found(c.Replicas, owned)
+	if r != nil {
+		return r
+	}
+	ch.result.Partition, ch.object = p.ID, "partition "+p.ID.String()
+	return nil
+}
+
+// found makes a partition on nodes, of which the first founds it.
+func (ch *change) found(nodes []string, owned []Range) (*Partition, *Refusal) {
+	if len(ch.Partitions) >= MaxPartitions {
+		return nil, refuse(CodeBound, "there are %d partitions already: merge some", MaxPartitions)
+	}
+	replicas, r := ch.checkReplicas(nodes)
+	if r != nil {
+		return nil, r
+	}
+	founder, _ := ch.Node(nodes[0])
 	if founder.Instance == "" {
-		return refuse(CodeConflict, "node %s has no data directory at present: name another first", founder.ID)
+		return nil, refuse(CodeConflict, "node %s has no data directory at present: name another first", founder.ID)
 	}
 	p := &Partition{
 		ID: ch.NextPartition, Ranges: owned, Replicas: replicas, ConfVersion: 1,
@@ -51,8 +55,19 @@ func (ch *change) create(c *Create) *Refusal {
 	ch.NextPartition++
 	ch.setPartition(p)
 	ch.remap()
-	ch.result.Partition, ch.object = p.ID, "partition "+p.ID.String()
-	return nil
+	return p, nil
+}
+
+// owner is a partition that owns some of these slots, and a range of it in which they are; false when nobody does.
+func (ch *change) owner(wanted []fsm.SlotRange) (PartitionID, Range, bool) {
+	for _, p := range ch.Partitions {
+		for _, o := range p.Ranges {
+			if overlap(wanted, []fsm.SlotRange{o.SlotRange}) {
+				return p.ID, o, true
+			}
+		}
+	}
+	return 0, Range{}, false
 }
 
 func (ch *change) mapMoved() *Refusal {
@@ -123,10 +138,15 @@ func (ch *change) retire(id PartitionID) *Refusal {
 	case len(p.Ranges) > 0:
 		return refuse(CodeBusy, "partition %s still owns slots: merge it into another first", id)
 	}
-	ch.elements.sub(hashOf(tagPartition, p, (*codec).partition))
-	ch.Partitions = without(ch.Partitions, id, partitionID)
-	ch.remap()
+	ch.remove(p)
 	return nil
+}
+
+// remove takes a partition out of the map, for good.
+func (ch *change) remove(p *Partition) {
+	ch.elements.sub(hashOf(tagPartition, p, (*codec).partition))
+	ch.Partitions = without(ch.Partitions, p.ID, partitionID)
+	ch.remap()
 }
 
 // installed notes what partitions have installed. An older note, or one about a partition that has gone,

@@ -78,6 +78,9 @@ func drawCommand(t *rapid.T, s *state.State) *state.Command {
 	switch c.Kind {
 	case state.KindInit:
 		c.Init = &state.Init{Cluster: "c", Incarnation: 3, Seed: [16]byte{1}}
+		if rapid.Bool().Draw(t, "of a backup") {
+			c.Init = backupInit()
+		}
 	case state.KindPutNode:
 		id := node.Draw(t, "node")
 		c.Node = &state.PutNode{ID: id, Instance: id + rapid.SampledFrom([]string{"1", "1", "2"}).Draw(t, "instance"), GRPC: id + ":1", Raft: id + ":2"}
@@ -97,9 +100,9 @@ func drawCommand(t *rapid.T, s *state.State) *state.Command {
 		c.Partition = partition.Draw(t, "p")
 		c.Replicas = &state.Replicas{ConfVersion: 1, Nodes: []string{node.Draw(t, "x"), node.Draw(t, "y")}}
 	case state.KindStartPlan:
-		c.Start = &state.StartPlan{Source: partition.Draw(t, "p"), Destination: partition.Draw(t, "p"), Ranges: drawRanges(t)}
+		c.Start = drawPlan(t, partition)
 	case state.KindDecidePlan:
-		c.Plan, c.Decide = plan.Draw(t, "plan"), &state.Decide{Exported: state.Digest{1}, Imported: state.Digest{1}}
+		c.Plan, c.Decide = plan.Draw(t, "plan"), &state.Decide{Exported: [16]byte{1}, Imported: [16]byte{1}}
 	case state.KindAbortPlan, state.KindClosePlan:
 		c.Plan = plan.Draw(t, "plan")
 	case state.KindPublish:
@@ -133,15 +136,50 @@ func drawCommand(t *rapid.T, s *state.State) *state.Command {
 	return c
 }
 
+// drawPlan is mostly well-formed.
+func drawPlan(t *rapid.T, partition *rapid.Generator[state.PartitionID]) *state.StartPlan {
+	p := &state.StartPlan{Kind: state.PlanKind(rapid.IntRange(1, 5).Draw(t, "plan kind")), Source: partition.Draw(t, "p")}
+	if p.Kind == state.PlanMerge || p.Kind == state.PlanMove {
+		p.Destination = partition.Draw(t, "p")
+	} else {
+		p.New = []string{rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "new")}
+	}
+	if p.Kind != state.PlanMerge && p.Kind != state.PlanRecover {
+		p.Ranges = drawRanges(t)
+	}
+	if p.Kind == state.PlanRecover || p.Kind == state.PlanRestore {
+		p.From, p.AcceptLoss = "a", rapid.Bool().Draw(t, "loss")
+	}
+	return p
+}
+
+// backupInit makes a cluster of a backup.
+func backupInit() *state.Init {
+	return &state.Init{Cluster: "c", Incarnation: 3, Restored: &state.Restored{
+		Cluster: "c", Incarnation: 2, Seed: [16]byte{1}, NextPartition: 3, LastPlan: 8, Backup: state.Digest{4},
+		Revisions: someRevisions(1, 2), Tokens: []*state.Token{{
+			ID: "t", Name: "kim", Role: state.RoleViewer, Hash: [32]byte{1}, ExpiresNanos: 9, Revoked: true,
+		}},
+	}}
+}
+
 // prefix makes a cluster, so that most of what is drawn is accepted.
 func prefix(m *state.Machine) (index uint64) {
-	commands := []*state.Command{{Kind: state.KindInit, Init: &state.Init{Cluster: "c", Incarnation: 3, Seed: [16]byte{1}}}}
+	return begin(m, &state.Init{Cluster: "c", Incarnation: 3, Seed: [16]byte{1}})
+}
+
+// begin makes a cluster of three nodes, with a partition that owns all slots, or none if it is made of a backup, and
+// one that owns none.
+func begin(m *state.Machine, init *state.Init) (index uint64) {
+	commands := []*state.Command{{Kind: state.KindInit, Init: init}}
 	for _, id := range []string{"a", "b", "c"} {
 		commands = append(commands, &state.Command{Kind: state.KindPutNode, Node: &state.PutNode{ID: id, Instance: id + "1", GRPC: id + ":1", Raft: id + ":2"}})
 	}
-	commands = append(commands,
-		&state.Command{Kind: state.KindCreate, Create: &state.Create{Map: 4, Replicas: []string{"a"}, Ranges: []fsm.SlotRange{{First: 0, Last: fsm.NumSlots - 1}}}},
-		&state.Command{Kind: state.KindCreate, Create: &state.Create{Map: 5, Replicas: []string{"b"}}})
+	if init.Restored == nil {
+		commands = append(commands,
+			&state.Command{Kind: state.KindCreate, Create: &state.Create{Map: 4, Replicas: []string{"a"}, Ranges: []fsm.SlotRange{{First: 0, Last: fsm.NumSlots - 1}}}},
+			&state.Command{Kind: state.KindCreate, Create: &state.Create{Map: 5, Replicas: []string{"b"}}})
+	}
 	for _, c := range commands {
 		index++
 		if r, _ := m.Apply(index, c); r.Refused != nil {
@@ -158,7 +196,11 @@ func TestAnyCommands(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := state.New(), state.New()
 		index := uint64(0)
-		if rapid.Bool().Draw(t, "born") {
+		switch rapid.IntRange(0, 3).Draw(t, "born") {
+		case 1:
+			index = begin(a, backupInit())
+			begin(b, backupInit())
+		case 2, 3:
 			index = prefix(a)
 			prefix(b)
 		}
@@ -228,6 +270,35 @@ func onlyGrows(before, now *state.State, r state.Result) error {
 					}
 				}
 			}
+		}
+	}
+	return plansHold(before, now)
+}
+
+// plansHold: a partition in a plan is an end of one that is not closed, and a slot that had an owner has one.
+func plansHold(before, now *state.State) error {
+	for _, p := range now.Partitions {
+		plan, open := now.Plan(p.Plan)
+		if p.Plan != 0 && (!open || plan.Destination != p.ID && plan.Source != p.ID) {
+			return fmt.Errorf("%s is in plan %d, which is %+v", p.ID, p.Plan, plan)
+		}
+	}
+	if now.MapVersion == before.MapVersion {
+		return nil
+	}
+	var had, has [fsm.NumSlots]bool
+	for s, owned := range map[*state.State]*[fsm.NumSlots]bool{before: &had, now: &has} {
+		for _, p := range s.Partitions {
+			for _, r := range p.Ranges {
+				for slot := int(r.First); slot <= int(r.Last); slot++ {
+					owned[slot] = true
+				}
+			}
+		}
+	}
+	for slot := range had {
+		if had[slot] && !has[slot] {
+			return fmt.Errorf("slot %d has lost its owner", slot)
 		}
 	}
 	return nil

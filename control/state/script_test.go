@@ -65,7 +65,7 @@ func (s *script) apply(t *testing.T, out *strings.Builder, f []string) {
 	if r.Plan != 0 {
 		fmt.Fprintf(out, ", plan %d", r.Plan)
 	}
-	if c.Kind == state.KindCreate && r.Refused == nil {
+	if c.Kind == state.KindCreate && r.Refused == nil || c.Start != nil && len(c.Start.New) > 0 && r.Refused == nil {
 		fmt.Fprintf(out, ", made %s", r.Partition)
 	}
 	if r.Repeated {
@@ -75,6 +75,9 @@ func (s *script) apply(t *testing.T, out *strings.Builder, f []string) {
 		fmt.Fprintf(out, " [%s %s, %s]", rec.Action, rec.Object, rec.Result)
 		if r.Refused == nil && rec.Message != "" {
 			fmt.Fprintf(out, " (%s)", rec.Message)
+		}
+		if rec.Difference != "" {
+			fmt.Fprintf(out, "\n  %s", rec.Difference)
 		}
 	}
 	out.WriteByte('\n')
@@ -97,7 +100,8 @@ func show(out *strings.Builder, s *state.State) {
 		fmt.Fprintf(out, "token %s %s %s %d-%d revoked %t\n", k.ID, k.Name, k.Role, k.CreatedNanos, k.ExpiresNanos, k.Revoked)
 	}
 	for _, p := range append(append([]*state.Plan(nil), s.Plans...), s.Ended...) {
-		fmt.Fprintf(out, "plan %d %s to %s %s closed %t\n", p.ID, p.Source, p.Destination, p.Phase, p.Closed)
+		fmt.Fprintf(out, "plan %d %s %s to %s, %s, %d to %d, by %s (%s)\n", p.ID, p.Kind, p.SourceName(), p.Destination,
+			p.Standing(), p.StartedWallNanos, p.EndedWallNanos, p.Author, p.Message)
 	}
 	for _, r := range s.Revisions {
 		fmt.Fprintf(out, "revision %d %s %s body %.4s switches %v of %d\n", r.Number, r.Label, r.Kind, r.Body, r.Switches, r.Of)
@@ -123,6 +127,11 @@ func mustCommand(t *testing.T, f []string) *state.Command {
 		c.Kind = state.KindConfirm
 	case "init":
 		c.Kind, c.Init = state.KindInit, &state.Init{Cluster: arg(1), Incarnation: uint32(n(2)), Seed: [16]byte{byte(n(3))}}
+	case "takeover": // cluster, incarnation, then of the backup: incarnation, digest, next partition, last plan, revisions
+		c.Kind, c.Init = state.KindInit, &state.Init{Cluster: arg(1), Incarnation: uint32(n(2)), Restored: &state.Restored{
+			Cluster: "c1", Incarnation: uint32(n(3)), Seed: [16]byte{9}, Backup: state.Digest{byte(n(4))},
+			NextPartition: state.PartitionID(n(5)), LastPlan: fsm.PlanID(n(6)), Revisions: someRevisions(7, n(7)),
+		}}
 	case "node":
 		c.Kind = state.KindPutNode
 		c.Node = &state.PutNode{ID: arg(1), Instance: arg(2), GRPC: "g-" + arg(3), Raft: arg(3), Zone: "z"}
@@ -138,17 +147,15 @@ func mustCommand(t *testing.T, f []string) *state.Command {
 	case "replicas":
 		c.Kind, c.Partition = state.KindReplicas, state.PartitionID(n(1))
 		c.Replicas = &state.Replicas{ConfVersion: n(2), Nodes: list(arg(3))}
-	case "plan":
-		c.Kind, c.Start = state.KindStartPlan, &state.StartPlan{
-			Source: state.PartitionID(n(1)), Destination: state.PartitionID(n(2)), Ranges: mustRanges(t, f[3:]),
-		}
+	case "split", "merge", "move", "recover", "restore":
+		c.Kind, c.Start, c.WallNanos = state.KindStartPlan, mustPlan(t, f), 70
 	case "decide":
 		c.Kind, c.Plan = state.KindDecidePlan, fsm.PlanID(n(1))
-		c.Decide = &state.Decide{Exported: state.Digest{byte(n(2))}, Imported: state.Digest{byte(n(3))}}
+		c.Decide = &state.Decide{Exported: [16]byte{byte(n(2))}, Imported: [16]byte{byte(n(3))}}
 	case "abort":
-		c.Kind, c.Plan = state.KindAbortPlan, fsm.PlanID(n(1))
+		c.Kind, c.Plan, c.Comment = state.KindAbortPlan, fsm.PlanID(n(1)), strings.Join(f[2:], " ")
 	case "close":
-		c.Kind, c.Plan = state.KindClosePlan, fsm.PlanID(n(1))
+		c.Kind, c.Plan, c.WallNanos = state.KindClosePlan, fsm.PlanID(n(1)), 90
 	case "publish":
 		c.Kind = state.KindPublish
 		c.Publish = &state.Publish{Base: fsm.Revision(n(1)), Label: arg(2), Body: state.Digest{byte(n(3))}, Bytes: 9, BodyEpoch: n(4), Held: len(f) < 6}
@@ -179,6 +186,41 @@ func mustCommand(t *testing.T, f []string) *state.Command {
 		t.Fatalf("unknown command %q", f[0])
 	}
 	return c
+}
+
+// mustPlan reads a plan in words: its kind and source, and then in any order its slots, to=DESTINATION, new=NODES,
+// from=NODE, accept-loss.
+func mustPlan(t *testing.T, f []string) *state.StartPlan {
+	t.Helper()
+	kinds := map[string]state.PlanKind{"split": 1, "merge": 2, "move": 3, "recover": 4, "restore": 5}
+	s := &state.StartPlan{Kind: kinds[f[0]], Source: state.PartitionID(mustInt(t, f[1]))}
+	for _, w := range f[2:] {
+		key, value, _ := strings.Cut(w, "=")
+		switch key {
+		case "to":
+			s.Destination = state.PartitionID(mustInt(t, value))
+		case "new":
+			s.New = list(value)
+		case "from":
+			s.From = value
+		case "accept-loss":
+			s.AcceptLoss = true
+		default:
+			s.Ranges = append(s.Ranges, mustRanges(t, []string{w})...)
+		}
+	}
+	return s
+}
+
+// someRevisions are n revisions from a number on.
+func someRevisions(from fsm.Revision, n uint64) (out []*state.Revision) {
+	for i := range fsm.Revision(n) {
+		out = append(out, &state.Revision{
+			Number: from + i, Base: from + i - 1, Label: fmt.Sprint("v", from+i), Kind: state.RevisionPublish,
+			Body: state.Digest{byte(i) + 1, 1}, Bytes: 9, Author: "kim",
+		})
+	}
+	return out
 }
 
 func mustInt(t *testing.T, s string) uint64 {

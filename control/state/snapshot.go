@@ -12,7 +12,7 @@ import (
 // A snapshot is a magic number with the format's version, then frames: the head, the elements of each
 // list in order, and the digest. A frame is a length and a CRC-32C, four bytes each, little-endian, and its
 // payload: a tag, then elements of that kind.
-var snapshotMagic = [8]byte{'Q', 'U', 'O', 'R', 'C', 'T', 'L', 2}
+var snapshotMagic = [8]byte{'Q', 'U', 'O', 'R', 'C', 'T', 'L', 3}
 
 const (
 	// frameElements bounds the elements of a frame, maxFrameBytes its size.

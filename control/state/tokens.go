@@ -28,20 +28,11 @@ func tokenID(t *Token) string { return t.ID }
 
 // putToken makes a token known. At the bound one that had ended by the command's wall time goes.
 func (ch *change) putToken(t *Token, wallNanos int64) *Refusal {
-	for _, f := range []struct{ name, text string }{{"token id", t.ID}, {"token name", t.Name}} {
-		if r := checkID(f.name, f.text, false); r != nil {
-			return r
-		}
+	if r := t.check(); r != nil {
+		return r
 	}
-	switch {
-	case t.Role != RoleAdmin && t.Role != RoleViewer:
-		return refuse(CodeInvalid, "role %.64q: a token is for %s or %s", t.Role, RoleAdmin, RoleViewer)
-	case t.Hash == ([32]byte{}):
-		return refuse(CodeInvalid, "the token has no hash of its secret")
-	case t.Revoked || t.CreatedNanos < 0 || t.ExpiresNanos <= t.CreatedNanos:
-		return refuse(CodeInvalid, "the token would never be valid: give it a time to live")
-	case t.ExpiresNanos-t.CreatedNanos > MaxTokenNanos:
-		return refuse(CodeInvalid, "the token would be valid for more than a year: make that shorter")
+	if t.Revoked {
+		return refuse(CodeInvalid, "the token would never be valid: do not revoke it yet")
 	}
 	if _, known := ch.Token(t.ID); known {
 		return refuse(CodeConflict, "token %s is there already: draw another id", t.ID)
@@ -52,6 +43,26 @@ func (ch *change) putToken(t *Token, wallNanos int64) *Refusal {
 	own := *t
 	ch.setToken(&own)
 	ch.message = "for " + t.Name + ", role " + t.Role
+	return nil
+}
+
+// check refuses a token that cannot be.
+func (t *Token) check() *Refusal {
+	for _, f := range []struct{ name, text string }{{"token id", t.ID}, {"token name", t.Name}} {
+		if r := checkID(f.name, f.text, false); r != nil {
+			return r
+		}
+	}
+	switch {
+	case t.Role != RoleAdmin && t.Role != RoleViewer:
+		return refuse(CodeInvalid, "role %.64q: a token is for %s or %s", t.Role, RoleAdmin, RoleViewer)
+	case t.Hash == ([32]byte{}):
+		return refuse(CodeInvalid, "the token has no hash of its secret")
+	case t.CreatedNanos < 0 || t.ExpiresNanos <= t.CreatedNanos:
+		return refuse(CodeInvalid, "the token would never be valid: give it a time to live")
+	case t.ExpiresNanos-t.CreatedNanos > MaxTokenNanos:
+		return refuse(CodeInvalid, "the token would be valid for more than a year: make that shorter")
+	}
 	return nil
 }
 

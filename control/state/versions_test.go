@@ -23,12 +23,14 @@ node d d1 d:2
 create 4 a,b 0-8191
 create 5 b 8192-16383
 publish 0 v1 1 0
-plan 0 1 0-99
+move 0 to=1 0-99
 decide 1 4 4
 close 1
-plan 0 1 100-199
-abort 2
-plan 0 1 200-299
+move 0 to=1 100-199
+abort 2 changed my mind
+split 0 new=a,b 200-299
+recover 0 new=a from=b accept-loss
+takeover c 4 3 1 3 8 2
 disable 1 hot
 rollback 2 1 0
 installed 0 2
@@ -47,9 +49,10 @@ confirm
 
 // pinned are digests of what everyKind makes.
 var pinned = map[string]string{
-	"commands, version 2":      "602feea8546b5083",
-	"audit records, version 1": "d65976112f914e3d",
-	"snapshot, version 2":      "025d73cc7753b447",
+	"commands, version 3":       "837c69574bea1fb6",
+	"audit records, version 1":  "1df7b6482d17c3f3",
+	"snapshot, version 3":       "ee20b31ac06d552e",
+	"kept by backup, version 1": "ceec8307563b2219",
 }
 
 func mustSnapshot(t *testing.T, s *state.State) []byte {
@@ -61,8 +64,8 @@ func mustSnapshot(t *testing.T, s *state.State) []byte {
 	return b.Bytes()
 }
 
-// Shows that no durable encoding changes under its version: of every kind of command, of audit records, and of
-// a snapshot with elements of every kind. When it fails, raise the version of what has changed. What the audit trail
+// Shows that no durable encoding changes under its version: of every kind of command, of audit records, of a snapshot
+// with elements of every kind, and of what a backup keeps of it. When it fails, raise the version of what has changed. What the audit trail
 // says in words is part of the state too: replicas that word it differently do not agree.
 func TestVersionsPinEncodings(t *testing.T) {
 	m, commands, records, index := state.New(), sha256.New(), sha256.New(), uint64(0)
@@ -93,9 +96,10 @@ func TestVersionsPinEncodings(t *testing.T) {
 		t.Errorf("frames of the snapshot: %s", diff)
 	}
 	got := map[string]string{
-		"commands, version 2":      fmt.Sprintf("%.8x", commands.Sum(nil)),
-		"audit records, version 1": fmt.Sprintf("%.8x", records.Sum(nil)),
-		"snapshot, version 2":      fmt.Sprintf("%.8x", sha256.Sum256(snapshot)),
+		"commands, version 3":       fmt.Sprintf("%.8x", commands.Sum(nil)),
+		"audit records, version 1":  fmt.Sprintf("%.8x", records.Sum(nil)),
+		"snapshot, version 3":       fmt.Sprintf("%.8x", sha256.Sum256(snapshot)),
+		"kept by backup, version 1": fmt.Sprintf("%.8x", sha256.Sum256(state.AppendRestored(nil, m.State().Restored()))),
 	}
 	if diff := cmp.Diff(pinned, got); diff != "" {
 		t.Error(diff)
