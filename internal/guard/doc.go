@@ -5,4 +5,7 @@
 // Switch, and the simulation has to notice.
 //
 // It is for measures against what libraries, disks and machines do wrong. It is no place for options.
+//
+// Hold marks points at which a test can hold a process, in the same way: in the product it is nothing; built
+// with the tag, and told by the environment, the process stops there exactly.
 package guard
