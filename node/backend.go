@@ -258,7 +258,7 @@ func (n *Node) ready() []rpc.Condition {
 		return out
 	}
 	for _, p := range c.State().Partitions {
-		if slices.Contains(p.Replicas, n.cfg.ID) {
+		if len(p.Ranges) > 0 && slices.Contains(p.Replicas, n.cfg.ID) { // one without slots has nothing to answer yet
 			out = append(out, n.partitionReady(p.ID.String()))
 		}
 	}
@@ -280,7 +280,7 @@ func (n *Node) controlReady() rpc.Condition {
 	case c.State().InForce() == nil:
 		out.Detail = "there is no policy yet: run policy apply"
 	case !allOwned(c.State()):
-		out.Detail = "not all partitions have been made: run cluster init again"
+		out.Detail = "not all partitions have been made: run " + beginning(c.State()) + " again"
 	default:
 		out.Ready, out.Detail = true, "led by "+n.hosted.of(controlID).leader()
 	}

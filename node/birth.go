@@ -24,6 +24,8 @@ const (
 	// birthTimeout bounds how long the control group of one node may take to have its leader.
 	birthTimeout = 15 * time.Second
 	birthPoll    = 20 * time.Millisecond
+	// handOverInterval is between two requests for the leadership.
+	handOverInterval = time.Second
 )
 
 // makeCluster makes the cluster, on this node and no other. It goes on where an earlier call was cut short.
@@ -40,36 +42,72 @@ func (n *Node) makeCluster(ctx context.Context, partitions int, actor string) (n
 			"cluster %s is made already: see `quorate cluster status`", n.cfg.ClusterID)
 	}
 	if !n.forming.CompareAndSwap(false, true) {
-		return nil, nil, quotaerr.New(quotaerr.NoQuorum, "this node is making the cluster at this moment: ask again")
+		return nil, nil, errForming()
 	}
 	defer n.forming.Store(false)
+	c, err := n.found(ctx, actor, func(s *state.State) (*state.Command, error) {
+		if s.RestoredFrom != (state.Digest{}) {
+			return nil, quotaerr.New(quotaerr.InvalidArgument, "cluster %s is being made of a backup: repeat "+
+				"`quorate snapshot restore` with the same file, or begin anew with empty data directories", s.Cluster)
+		}
+		return n.newInit(actor), nil
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return n.firstPartitions(ctx, c, partitions, actor)
+}
+
+func errForming() error {
+	return quotaerr.New(quotaerr.NoQuorum, "this node is making the cluster at this moment: ask again")
+}
+
+// newInit is the command that makes a cluster of nothing.
+func (n *Node) newInit(actor string) *state.Command {
+	seed := [16]byte{}
+	_, _ = rand.Read(seed[:]) // never fails
+	return &state.Command{Kind: state.KindInit, Actor: actor, Init: &state.Init{
+		Cluster: n.cfg.ClusterID, Incarnation: 1, Seed: seed,
+	}}
+}
+
+// found opens the control group on this node, if the cluster has none, and makes the cluster and its nodes known to
+// it; it goes on where an earlier call was cut short. begin refuses a state that is not to become that cluster, and
+// gives the command that makes it, which is used while the state is unborn. n.forming must be set.
+func (n *Node) found(
+	ctx context.Context, actor string, begin func(*state.State) (*state.Command, error),
+) (_ *control.Control, err error) {
 	var others []*answer
 	if !n.hasCluster() {
 		if others, err = n.mustBeFirst(ctx); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		if err := n.openBlankControl(n.life, []group.Member{n.member()}); err != nil {
-			return nil, nil, quotaerr.Wrap(quotaerr.Internal, err, "the control group cannot be opened")
+			return nil, quotaerr.Wrap(quotaerr.Internal, err, "the control group cannot be opened")
 		}
 	}
 	c := n.control()
 	if c == nil {
-		return nil, nil, quotaerr.New(quotaerr.NoQuorum, "this node is starting: try again")
+		return nil, quotaerr.New(quotaerr.NoQuorum, "this node is starting: try again")
 	}
 	if err := n.awaitLeading(ctx); err != nil {
-		return nil, nil, err
+		return nil, err
+	}
+	init, err := begin(c.State())
+	if err != nil {
+		return nil, err
 	}
 	if others == nil {
 		if others, err = n.newcomers(ctx); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
-	for _, cmd := range n.birthCommands(c.State(), others, actor) {
+	for _, cmd := range n.birthCommands(c.State(), init, others, actor) {
 		if _, err := c.Propose(ctx, cmd); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
-	return n.firstPartitions(ctx, c, partitions, actor)
+	return c, nil
 }
 
 // hasCluster reports whether this node has something of a cluster. Stores that were made and never held anything,
@@ -142,13 +180,11 @@ func (n *Node) askSeeds(ctx context.Context) ([]*answer, error) {
 }
 
 // birthCommands are what makes the cluster known to itself, as far as it is not yet.
-func (n *Node) birthCommands(s *state.State, others []*answer, actor string) (out []*state.Command) {
+func (n *Node) birthCommands(
+	s *state.State, init *state.Command, others []*answer, actor string,
+) (out []*state.Command) {
 	if !s.Born {
-		seed := [16]byte{}
-		_, _ = rand.Read(seed[:]) // never fails
-		out = append(out, &state.Command{Kind: state.KindInit, Actor: actor, Init: &state.Init{
-			Cluster: n.cfg.ClusterID, Incarnation: 1, Seed: seed,
-		}})
+		out = append(out, init)
 	}
 	all := append([]*answer{{Self: n.self()}}, others...)
 	for _, a := range all {
@@ -200,11 +236,20 @@ func (n *Node) firstPartitions(
 	return nodes, parts, nil
 }
 
-// awaitLeading waits until this node leads the control group.
+// awaitLeading waits until this node leads the control group, and has another one that does hand it over: what was cut
+// short may have had a second voter already.
 func (n *Node) awaitLeading(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, birthTimeout)
 	defer cancel()
+	var asked time.Time
 	for !n.hosted.of(controlID).leads() {
+		leader := n.hosted.of(controlID).leader()
+		if leader != "" && leader != n.cfg.ID && time.Since(asked) >= handOverInterval {
+			asked = time.Now()
+			if err := n.transferAt(ctx, controlID, n.cfg.ID); err != nil {
+				n.logger.Info("the control group's leadership is not handed over yet", "leader", leader, "error", err)
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return quotaerr.New(quotaerr.NoQuorum, "node %s does not lead the control group: ask again, of the node that does",
@@ -213,6 +258,14 @@ func (n *Node) awaitLeading(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// beginning is the command that a cluster was begun with.
+func beginning(s *state.State) string {
+	if s.RestoredFrom != (state.Digest{}) {
+		return "snapshot restore with the same backup"
+	}
+	return "cluster init"
 }
 
 // errNotMade is what a node without a cluster answers operators.

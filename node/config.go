@@ -77,6 +77,11 @@ type PlacementConfig struct {
 	// ReplaceAfter is how long a node must not have answered before its replicas are made anew elsewhere.
 	// Default 10m.
 	ReplaceAfter time.Duration `koanf:"replace_after"`
+	// SplitKeys is how many keys a partition has when it is split in two, and SplitRate how many decisions a second
+	// it makes, over some seconds, when it is. Default 0 for both: no partition is split but by an operator. Choose
+	// marks that half of one stays well below: nothing is merged again by itself.
+	SplitKeys int64 `koanf:"split_keys"`
+	SplitRate int64 `koanf:"split_rate"`
 }
 
 // PartitionConfig bounds the partitions. The bounds decide answers, so they are part of a partition's
@@ -225,6 +230,12 @@ func (c *Config) Validate() error {
 	}
 	if c.Placement.ReplaceAfter < time.Second || c.Placement.ReplaceAfter > 366*24*time.Hour {
 		bad("placement.replace_after: %s: set it between 1s and 8784h", c.Placement.ReplaceAfter)
+	}
+	if c.Placement.SplitKeys < 0 {
+		bad("placement.split_keys: %d: set it to a number of keys, or 0 for never", c.Placement.SplitKeys)
+	}
+	if c.Placement.SplitRate < 0 {
+		bad("placement.split_rate: %d: set it to a number of decisions a second, or 0 for never", c.Placement.SplitRate)
 	}
 	if len(c.Zone) > state.MaxZoneBytes {
 		bad("zone: it has %d bytes: use at most %d", len(c.Zone), state.MaxZoneBytes)

@@ -109,10 +109,10 @@ func TestConfigMistakes(t *testing.T) {
 clock: {max_drift_ppm: -1, trust_wall: always}
 log_store: {backend: etcd, snapshot_log_mib: -3}
 partition: {max_keys: -5}
-placement: {replicas: 12, replace_after: 1ms}
+placement: {replicas: 12, replace_after: 1ms, split_keys: -1, split_rate: -1}
 log: {level: loud, format: xml}
 storage: {min_free_mib: -1}
-`, nil, []string{"storage.min_free_mib", "max_drift_ppm", "trust_wall", "log_store.backend", "snapshot_log_mib", "max_keys", "placement.replicas", "replace_after", "log.level", "log.format"}},
+`, nil, []string{"storage.min_free_mib", "max_drift_ppm", "trust_wall", "log_store.backend", "snapshot_log_mib", "max_keys", "placement.replicas", "replace_after", "split_keys", "split_rate", "log.level", "log.format"}},
 		{"addresses", strings.ReplaceAll(goodConfig, "127.0.0.1:5", "127.0.0.1:6"), nil, []string{"127.0.0.1:6 is also grpc"}},
 		{"no port", strings.Replace(goodConfig, "raft: 127.0.0.1:7", "raft: localhost", 1), nil, []string{"raft:", "host:port"}},
 		{"a port of 0", strings.Replace(goodConfig, "127.0.0.1:8", "127.0.0.1:0", 1), nil, []string{"advertise.gossip"}},

@@ -55,7 +55,7 @@ func exists(path string) bool {
 // mustFreePorts is the first of some ports on loopback that nothing listens on, below those of outgoing connections.
 func mustFreePorts(t *testing.T, count int) int {
 	t.Helper()
-	for base := 12000 + os.Getpid()%1000*10; base+count < 32000; base += count {
+	for base := 12000 + os.Getpid()%1000*20; base+count < 32000; base += count {
 		free := true
 		for port := base; port < base+count && free; port++ {
 			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
@@ -158,7 +158,14 @@ func (r *running) isReady() bool {
 func untilReady(t *testing.T, nodes ...*running) {
 	t.Helper()
 	for _, n := range nodes {
-		eventually(t, n.cfg.ID+" is ready", n.isReady, func() any { return n.ready() })
+		eventually(t, n.cfg.ID+" is ready", n.isReady, func() any {
+			select {
+			case err := <-n.ended:
+				return fmt.Sprint("it has ended: ", err)
+			default:
+				return n.ready()
+			}
+		})
 	}
 }
 
@@ -178,7 +185,15 @@ func mustPublish(t *testing.T, n *running, base fsm.Revision, version string, li
 		return policy.Class{Limits: []policy.Limit{{Name: "per-minute", Max: limit, WindowNanos: int64(time.Minute)}}}
 	}
 	convert := rule(limit)
-	p, err := policy.New(policy.Policy{Version: version, Default: rule(100), Classes: map[string]*policy.Class{"convert": &convert}})
+	mustPublishPolicy(t, n, base, policy.Policy{
+		Version: version, Default: rule(100), Classes: map[string]*policy.Class{"convert": &convert},
+	})
+}
+
+// mustPublishPolicy puts a policy in force; the node leads the control group.
+func mustPublishPolicy(t *testing.T, n *running, base fsm.Revision, draft policy.Policy) {
+	t.Helper()
+	p, err := policy.New(draft)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +207,7 @@ func mustPublish(t *testing.T, n *running, base fsm.Revision, version string, li
 		return 2*held > of
 	}, func() any { return nil })
 	_, err = c.Propose(t.Context(), &state.Command{Kind: state.KindPublish, Actor: "test", Publish: &state.Publish{
-		Base: base, Label: version, Body: d, Bytes: int64(len(body)), Held: true, BodyEpoch: epoch,
+		Base: base, Label: p.Version, Body: d, Bytes: int64(len(body)), Held: true, BodyEpoch: epoch,
 	}})
 	if err != nil {
 		t.Fatal(err)

@@ -3,7 +3,6 @@ package node
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/quorate/quorate/clock"
 	"github.com/quorate/quorate/control/state"
-	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/partition"
 	"github.com/quorate/quorate/partition/group"
 	"github.com/quorate/quorate/partition/storage"
@@ -72,18 +70,33 @@ func (n *Node) have(id string) (*replica, error) {
 	return r, nil
 }
 
-// host opens the replicas that the cluster's state gives to this node, and closes those that it no longer does,
-// until ctx ends. An error is that a replica must not be opened.
+// host opens the replicas that the cluster's state gives to this node, closes those that it no longer does, and removes
+// what is left of partitions that have ended, until ctx ends. An error is that a replica must not be opened.
 func (n *Node) host(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	var opening sync.WaitGroup
+	var working sync.WaitGroup
 	defer func() {
 		cancel()
-		opening.Wait()
+		working.Wait()
 	}()
 	failed := make(chan error, 1)
-	busy := map[string]bool{}
-	opened := make(chan string)
+	busy, done := map[string]bool{}, make(chan string)
+	begin := func(id string, work func() error) {
+		busy[id] = true
+		working.Go(func() {
+			if err := work(); err != nil {
+				select {
+				case failed <- err:
+				default:
+				}
+			}
+			select {
+			case done <- id:
+			case <-ctx.Done():
+			}
+		})
+	}
+	var swept sweep
 	tick := time.NewTicker(hostInterval)
 	defer tick.Stop()
 	for {
@@ -94,20 +107,8 @@ func (n *Node) host(ctx context.Context) error {
 			r := n.hosted.of(id)
 			switch {
 			case busy[id]:
-			case wanted && (r == nil || r.partition.Load() == nil):
-				busy[id] = true
-				opening.Go(func() {
-					if err := n.openWanted(ctx, p); err != nil {
-						select {
-						case failed <- err:
-						default:
-						}
-					}
-					select {
-					case opened <- id:
-					case <-ctx.Done():
-					}
-				})
+			case wanted && (r == nil || r.partition.Load() == nil) && n.mayOpen(s, id):
+				begin(id, func() error { return n.openWanted(ctx, p) })
 			case !wanted && r != nil && r.partition.Load() != nil && n.movedAway(r):
 				n.logger.Info("the replica was moved away", "partition", id)
 				if err := r.close(); err != nil {
@@ -115,17 +116,29 @@ func (n *Node) host(ctx context.Context) error {
 				}
 			}
 		}
+		for _, r := range n.hosted.all() {
+			if hasEnded(s, r.id) && !busy[r.id] {
+				begin(r.id, func() error { return n.retire(r) })
+			}
+		}
+		n.sweepEnded(s, &swept)
 		select {
 		case <-ctx.Done():
 			return nil
 		case err := <-failed:
 			return err
-		case id := <-opened:
+		case id := <-done:
 			delete(busy, id)
 		case <-changed:
 		case <-tick.C:
 		}
 	}
+}
+
+// mayOpen reports that a replica may be opened: one whose files are here, and a new one by a state that is no old one.
+// While a start applies what it had already, the state is one in which partitions are that have ended since.
+func (n *Node) mayOpen(s *state.State, id string) bool {
+	return n.claim.Has(id) || n.lease.covers(n.source.Read(), s.Version)
 }
 
 // isSelf reports that the cluster's state has this node with this data directory.
@@ -164,7 +177,8 @@ func (n *Node) openPartition(ctx context.Context, r *replica, founders []group.M
 		ID: r.id, NodeID: n.cfg.ID, Birth: r.birth, Source: n.source,
 		MaxDriftPPM: n.cfg.Clock.MaxDriftPPM, TrustWall: clock.TrustWall(n.cfg.Clock.TrustWall),
 		Ahead: func(a partition.Ahead) { n.ahead(r.id, a) }, Consult: n.consult(r.id),
-		PeerLevels: r.peerLevels, WithRoom: r.withRoom, Policy: n.findPolicy, Lease: n.lease.get,
+		PeerLevels: r.peerLevels, WithRoom: r.withRoom, Policy: n.findPolicy,
+		Lease: func() partition.PolicyLease { return n.leaseOf(r.id) },
 		Fatal: n.fatal, Metrics: metrics, Logger: n.logger,
 		Open: func(a group.Applier) (group.Group, error) {
 			return r.openGroup(ctx, a, storage.Backend(n.cfg.LogStore.Backend), founders)
@@ -182,34 +196,6 @@ func (n *Node) openPartition(ctx context.Context, r *replica, founders []group.M
 	r.partition.Store(opened)
 	n.logger.Info("the replica is open", "partition", r.id)
 	return nil
-}
-
-// birth is what the partition is made with: what the cluster's state says of it, and the policy in force.
-func (r *replica) birth() (*fsm.Birth, error) {
-	n := r.node
-	if !n.controlOpen() {
-		return nil, fmt.Errorf("%w: the control group is not open", partition.ErrNotYet)
-	}
-	s := n.control().State()
-	if !n.lease.covers(n.source.Read(), s.Version) {
-		return nil, fmt.Errorf("%w: what this node knows of the cluster may be old", partition.ErrNotYet)
-	}
-	i := slices.IndexFunc(s.Partitions, func(p *state.Partition) bool { return p.ID.String() == r.id })
-	rev := s.InForce()
-	if i < 0 || len(s.Partitions[i].Ranges) == 0 || rev == nil {
-		return nil, fmt.Errorf("%w: the cluster has no policy yet, run policy apply", partition.ErrNotYet)
-	}
-	if v := n.view.Load(); v.Policy.GetRevision() != uint64(rev.Number) {
-		return nil, fmt.Errorf("%w: the policy is on its way to this node", partition.ErrNotYet)
-	}
-	b := &fsm.Birth{
-		Cluster: s.Cluster, Partition: r.id, Seed: s.Seed, Install: fsm.Install{PolicyRef: rev.Ref()},
-		Bounds: fsm.Bounds{MaxKeys: n.cfg.Partition.MaxKeys, MaxReplayRecords: n.cfg.Partition.MaxReplayRecords},
-	}
-	for _, o := range s.Partitions[i].Ranges {
-		b.Owned = append(b.Owned, fsm.OwnedRange{SlotRange: o.SlotRange, Epoch: o.Epoch})
-	}
-	return b, nil
 }
 
 // registrations is a registerer whose collectors can be taken back all together.

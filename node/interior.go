@@ -7,7 +7,6 @@ import (
 
 	"github.com/quorate/quorate/control"
 	"github.com/quorate/quorate/control/state"
-	"github.com/quorate/quorate/partition"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
 	"github.com/quorate/quorate/rpc"
@@ -36,17 +35,9 @@ func (i *interior) PartitionPolicy(
 
 // partitionPolicyHere is the policy of a partition that this node leads.
 func (n *Node) partitionPolicyHere(id string) (*quoratev1.PartitionPolicyResponse, error) {
-	r := n.hosted.of(id)
-	var p *partition.Partition
-	if r != nil {
-		p = r.partition.Load()
-	}
-	if p == nil || !r.leads() {
-		e := quotaerr.New(quotaerr.NotLeader, "this node does not lead partition %.63q", id)
-		if r != nil && r.leader() != n.cfg.ID {
-			e.Leader = r.leader()
-		}
-		return nil, e
+	_, p, err := n.ledPartition(id)
+	if err != nil {
+		return nil, err
 	}
 	out := &quoratev1.PartitionPolicyResponse{Installed: uint64(p.Revision())}
 	for _, c := range p.Carried() {

@@ -38,7 +38,7 @@ func TestStandings(t *testing.T) {
 	propose(&state.Command{Kind: state.KindLoseNode, NodeID: "replaced", Instance: "i-replaced"})
 	eventually(t, "the lease covers that", func() bool {
 		return n.lease.covers(n.source.Read(), n.control().State().Version)
-	}, func() any { return n.lease.get() })
+	}, func() any { return n.lease.get(n.control().State().Version) })
 	for _, tt := range []struct {
 		id, instance, want string
 		proposes, speaks   bool

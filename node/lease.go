@@ -3,6 +3,8 @@ package node
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,13 +36,57 @@ type lease struct {
 	mu      sync.Mutex // guards the fields below
 	now     partition.PolicyLease
 	version uint64 // of the cluster's state that was confirmed
+	// covered is the newest lease that this node's copy of the state was not older than.
+	covered partition.PolicyLease
 }
 
-// get is the lease as it is. Whether it runs is for the caller's reading to tell.
-func (l *lease) get() partition.PolicyLease {
+// get is the newest lease whose confirmed state this node's copy of the state, of a version, is not older than: only
+// of that can it tell what is in the state. Whether it runs is for the caller's reading to tell.
+func (l *lease) get(version uint64) partition.PolicyLease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.now
+	if version >= l.version {
+		l.covered = l.now
+	}
+	return l.covered
+}
+
+// leaseOf is the lease under which a partition decides. A partition that owns nothing, or is not in the state any
+// more, decides nothing: others may have been made owners of its slots without asking it. Since no partition comes
+// back, one that the present state has was in each older one too.
+func (n *Node) leaseOf(id string) partition.PolicyLease {
+	c := n.control()
+	if c == nil {
+		return partition.PolicyLease{}
+	}
+	s := c.State()
+	out := n.lease.get(s.Version)
+	out.Disowned = !ownsSlots(s, id)
+	return out
+}
+
+// ownsSlots reports that a partition is in the state and owns slots.
+func ownsSlots(s *state.State, id string) bool {
+	p := partitionNamed(s, id)
+	return p != nil && len(p.Ranges) > 0
+}
+
+// partitionNamed is the partition of an id as people know it; nil when the state has none.
+func partitionNamed(s *state.State, id string) *state.Partition {
+	if number, ok := partitionNumber(id); ok {
+		if p, there := s.Partition(number); there {
+			return p
+		}
+	}
+	return nil
+}
+
+// partitionNumber is the number in a partition's id.
+func partitionNumber(id string) (state.PartitionID, bool) {
+	digits, ok := strings.CutPrefix(id, "p")
+	n, err := strconv.ParseUint(digits, 10, 64)
+	number := state.PartitionID(n)
+	return number, ok && err == nil && number.String() == id
 }
 
 // covers reports that the lease runs at a reading, and that a state of this version is not older than the one that
@@ -170,7 +216,7 @@ func (n *Node) install(ctx context.Context) {
 		s, changed := n.control().Changed()
 		if rev := s.InForce(); rev != nil {
 			for id, p := range n.ledHere() {
-				if now := p.Revision(); now == 0 || now >= rev.Number {
+				if now := p.Revision(); now == 0 || now >= rev.Number || n.keepsPolicy(s, id, p) {
 					continue
 				}
 				r := n.hosted.of(id)
@@ -199,7 +245,12 @@ func (n *Node) installAt(ctx context.Context, id string, p *partition.Partition,
 		n.logger.Warn("the policy in force is not here yet", "revision", rev.Number, "error", err)
 		return
 	}
-	if err := p.Install(ctx, rev.Ref()); err != nil {
+	err := p.Install(ctx, rev.Ref())
+	switch {
+	case quotaerr.ReasonOf(err) == quotaerr.Frozen:
+		n.logger.Debug("a plan holds the policy", "partition", id, "revision", rev.Number)
+		return
+	case err != nil:
 		n.logger.Warn("the policy was not installed yet", "partition", id, "revision", rev.Number, "error", err)
 		return
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/quorate/quorate/clock"
 	"github.com/quorate/quorate/control"
+	"github.com/quorate/quorate/control/state"
 	"github.com/quorate/quorate/fsm"
 )
 
@@ -39,11 +40,37 @@ func TestLease(t *testing.T) {
 		}
 	}
 	l.renew(grant(20*time.Second), 2, 6) // an answer that was overtaken
-	if got := l.get(); got.Revision != 3 || got.Lease.Valid(reading(21*time.Second)) {
+	if got := l.get(7); got.Revision != 3 || got.Lease.Valid(reading(21*time.Second)) {
 		t.Errorf("an older state renewed it: %+v", got)
 	}
 	l.renew(grant(20*time.Second), 4, 8)
-	if got := l.get(); got.Revision != fsm.Revision(4) || !got.Lease.Valid(reading(21*time.Second)) {
+	if got := l.get(7); got.Revision != 3 {
+		t.Errorf("it is for a state that this node does not have yet: %+v", got)
+	}
+	if got := l.get(8); got.Revision != fsm.Revision(4) || !got.Lease.Valid(reading(21*time.Second)) {
 		t.Errorf("it was not renewed: %+v", got)
+	}
+	l.renew(grant(30*time.Second), 4, 9)
+	if got := l.get(8); !got.Lease.Valid(reading(21*time.Second)) || got.Lease.Valid(reading(31*time.Second)) {
+		t.Errorf("the one before counts no more, or the next already: %+v", got)
+	}
+}
+
+// Shows which partitions own slots, and that one has ended only when the state's log has made it and taken it out
+// again: not when the state does not know it yet, and not what is no partition.
+func TestOwnsAndHasEnded(t *testing.T) {
+	owned := []state.Range{{SlotRange: fsm.SlotRange{First: 1, Last: 2}, Epoch: 7}}
+	s := &state.State{Born: true, NextPartition: 12, Partitions: []*state.Partition{{ID: 1}, {ID: 10, Ranges: owned}}}
+	for id, want := range map[string]struct{ owns, ended bool }{
+		"p1": {}, "p10": {owns: true}, "p2": {ended: true}, "p11": {ended: true}, "p12": {}, "p99": {},
+		controlID: {}, "p": {}, "p01": {}, "p+2": {}, "q2": {}, "p2.json": {}, "p18446744073709551617": {},
+	} {
+		if owns, ended := ownsSlots(s, id), hasEnded(s, id); owns != want.owns || ended != want.ended {
+			t.Errorf("%s: owns %t, ended %t, want %+v", id, owns, ended, want)
+		}
+	}
+	s.Born = false
+	if hasEnded(s, "p2") {
+		t.Error("a state that was not born has ended something")
 	}
 }

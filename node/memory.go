@@ -34,10 +34,12 @@ const (
 type memory struct {
 	path    string
 	groupID string
+	writing sync.Mutex // held while the file is written or removed
 
 	mu      sync.Mutex // guards the fields below
 	had     map[string]group.Position
 	changed bool
+	removed bool // the file, for good
 }
 
 // memoryRecord is the format of the file.
@@ -148,12 +150,14 @@ func (m *memory) keepOnly(members []group.Member) {
 
 // save writes the file, whole or not at all, if something has changed.
 func (m *memory) save() (err error) {
+	m.writing.Lock()
+	defer m.writing.Unlock()
 	m.mu.Lock()
 	r := memoryRecord{Version: memoryVersion, Group: m.groupID, Had: map[string]positionAnswer{}}
 	for key, p := range m.had {
 		r.Had[key] = positionAnswer(p)
 	}
-	changed := m.changed
+	changed := m.changed && !m.removed
 	m.changed = false
 	m.mu.Unlock()
 	if !changed {
@@ -174,6 +178,16 @@ func (m *memory) save() (err error) {
 		return err
 	}
 	return storage.ReplaceFile(m.path, data)
+}
+
+// remove removes the file for good.
+func (m *memory) remove() error {
+	m.writing.Lock()
+	defer m.writing.Unlock()
+	m.mu.Lock()
+	m.removed = true
+	m.mu.Unlock()
+	return storage.Remove(m.path)
 }
 
 // remember keeps the memories of all replicas until ctx ends. What followers acknowledge is known exactly. A

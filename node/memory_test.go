@@ -18,8 +18,8 @@ func mustMemory(t *testing.T, dir string) *memory {
 }
 
 // Shows that the furthest position of each replica is remembered through a restart, by term first, apart
-// for each data directory; that removed replicas are forgotten; and that a damaged file, or one of another
-// group, is refused.
+// for each data directory; that removed replicas are forgotten; that a damaged file, or one of another
+// group, is refused; and that one which is removed stays so.
 func TestMemory(t *testing.T) {
 	dir := t.TempDir()
 	m := mustMemory(t, dir)
@@ -43,6 +43,7 @@ func TestMemory(t *testing.T) {
 	if got := (m.of(old)); got != (group.Position{}) || m.of(young).Index != 1 {
 		t.Errorf("a removed one: %+v; the present one: %+v", got, m.of(young))
 	}
+	removed := mustMemory(t, dir)
 	path := filepath.Join(dir, memoryFolder, "p0.json")
 	whole, err := os.ReadFile(path)
 	if err != nil {
@@ -63,5 +64,14 @@ func TestMemory(t *testing.T) {
 	mustWriteFile(t, path, whole[:len(whole)/2])
 	if _, err := loadMemory(dir, "p0"); err == nil {
 		t.Error("a cut file is taken")
+	}
+	for range 2 {
+		if err := removed.remove(); err != nil {
+			t.Fatal(err)
+		}
+		removed.note(young, group.Position{Term: 9, Index: 9})
+		if err := removed.save(); err != nil || exists(path) {
+			t.Errorf("it is removed, and written again: %v", err)
+		}
 	}
 }

@@ -56,6 +56,9 @@ type Node struct {
 	blank          atomic.Bool   // the control group's stores are empty
 	forming        atomic.Bool   // this node is about to make the cluster
 	announced      announced
+	backups        backups     // that plans are to make partitions of
+	saving         atomic.Bool // a backup is being made
+	plans          *plans      // that this node drives
 	neighbours     neighbours
 	lease          lease
 	installed      chan struct{} // holds a signal when the cluster is to be told of an installed policy
@@ -87,6 +90,7 @@ func Start(ctx context.Context, cfg *Config, version string, logger *slog.Logger
 		started: time.Now(), reports: make(chan paceReport, 1), joined: make(chan struct{}),
 		installed: make(chan struct{}, 1), fetching: make(chan struct{}, 1), snapshotSlots: make(chan struct{}, maxSnapshots),
 		hosted: hosted{replicas: map[string]*replica{}}, announced: announced{nodes: map[string]announcement{}},
+		plans: newPlans(),
 	}
 	n.life, n.end = context.WithCancel(context.WithoutCancel(ctx))
 	n.view.Store(&view{changed: make(chan struct{})})
@@ -263,7 +267,7 @@ func (n *Node) takePart(ctx context.Context) error {
 	part.Go(func() error { return n.host(ctx) })
 	part.Go(func() error { return n.stay(ctx) })
 	for _, loop := range []func(context.Context){
-		n.keepMembers, n.plan, n.keepLease, n.install, n.followMap, n.followPolicy,
+		n.keepMembers, n.plan, n.drivePlans, n.keepLease, n.install, n.followMap, n.followPolicy,
 	} {
 		part.Go(func() error {
 			loop(ctx)

@@ -55,6 +55,23 @@ func (n *Node) plan(ctx context.Context) {
 func (n *Node) planStep(ctx context.Context) {
 	c := n.control()
 	s := c.State()
+	in := n.placementInput(s)
+	err := n.dropLost(ctx, c, s)
+	step, ok := placement.Next(in)
+	switch {
+	case err != nil:
+	case ok:
+		err = n.carryOut(ctx, c, s, step)
+	default:
+		err = n.splitStep(ctx, c, s)
+	}
+	if err != nil && ctx.Err() == nil {
+		n.logger.Warn("a step of the plan failed", "error", err)
+	}
+}
+
+// placementInput is the cluster as it stands.
+func (n *Node) placementInput(s *state.State) placement.Input {
 	in := placement.Input{
 		Nodes: n.placementNodes(s), Replicas: n.cfg.Placement.Replicas,
 		ReplaceAfterNanos: int64(n.cfg.Placement.ReplaceAfter),
@@ -63,14 +80,7 @@ func (n *Node) planStep(ctx context.Context) {
 	for _, p := range s.Partitions {
 		in.Partitions = append(in.Partitions, n.placementPartition(p, now))
 	}
-	err := n.dropLost(ctx, c, s)
-	step, ok := placement.Next(in)
-	if ok && err == nil {
-		err = n.carryOut(ctx, c, s, step)
-	}
-	if err != nil && ctx.Err() == nil {
-		n.logger.Warn("a step of the plan failed", "error", err)
-	}
+	return in
 }
 
 // placementNodes are the nodes as they stand.

@@ -114,6 +114,9 @@ type groupAnswer struct {
 	Stopped string `json:"stopped,omitempty"`
 	// Members are the replicas, if it leads.
 	Members []memberAnswer `json:"members,omitempty"`
+	// Keys and DecisionsPerSecond are what the partition has to do, if it leads.
+	Keys               int64 `json:"keys,omitempty"`
+	DecisionsPerSecond int64 `json:"decisions_per_second,omitempty"`
 	// Acknowledged is how far the asker's instance is known to have had the group's log on its disk.
 	Acknowledged positionAnswer `json:"acknowledged"`
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"path/filepath"
 	"sync/atomic"
+	"time"
 
 	"github.com/quorate/quorate/control"
 	"github.com/quorate/quorate/partition"
@@ -15,6 +16,9 @@ import (
 
 // controlID is the control group's id among this node's replicas.
 const controlID = control.GroupID
+
+// groupsFolder is where the groups have their files, each in a folder of its own.
+const groupsFolder = "groups"
 
 // replica is this node's replica of one group: the control group or a partition. It is there as long as its
 // files are, whether or not it is open: what is remembered of the others' replicas counts before.
@@ -34,6 +38,9 @@ type replica struct {
 	metrics    *registrations // of the open partition
 	keeping    atomic.Bool    // a change of members is under way
 	installing atomic.Bool    // a policy is being installed
+	pulls      turns          // of those who fetch what a plan moves here
+	copied     copyRevision   // of what it is to be made of
+	rate       rate           // of its decisions
 }
 
 // newReplica is the replica of a group, not open yet.
@@ -49,7 +56,7 @@ func (n *Node) newReplica(id string) (*replica, error) {
 var errBlank = errors.New("the log is empty")
 
 // dir is where the group has its files.
-func (r *replica) dir() string { return filepath.Join(r.node.cfg.DataDir, "groups", r.id) }
+func (r *replica) dir() string { return filepath.Join(r.node.cfg.DataDir, groupsFolder, r.id) }
 
 // openGroup opens the Raft group, once it is clear that it may. founders are the first members, on the one
 // replica that makes the group.
@@ -115,6 +122,10 @@ func (r *replica) standing(asker group.Member) *groupAnswer {
 				caughtUp := m.Learner && caughtUp(g.Acknowledged(m), last)
 				a.Members = append(a.Members, memberAnswer{m.ID, m.Instance, m.Learner, caughtUp})
 			}
+			if p := r.partition.Load(); p != nil {
+				load := p.Load()
+				a.Keys, a.DecisionsPerSecond = load.Keys, r.rate.of(load.Decisions, time.Now())
+			}
 		}
 	}
 	a.Acknowledged = positionAnswer(acked)
@@ -164,7 +175,9 @@ func (r *replica) close() error {
 	if p := r.partition.Swap(nil); p != nil {
 		r.group.Store(nil)
 		r.metrics.unregister()
-		return p.Close()
+		err := p.Close()
+		r.copied.working.Wait() // only the partition's owner begins something
+		return err
 	}
 	if c := r.control.Swap(nil); c != nil {
 		if a := r.inquiry.Load(); a != nil {

@@ -72,6 +72,7 @@ func (n *Node) followMap(ctx context.Context) {
 
 func (n *Node) lookAtMap(s *state.State) {
 	leaders := n.leaders(s)
+	n.reroute(s, leaders) // before those are woken who wait for it
 	n.changeView(func(next *view) bool {
 		if s.MapVersion == next.version && maps.Equal(leaders, next.leaders) {
 			return false
@@ -79,7 +80,6 @@ func (n *Node) lookAtMap(s *state.State) {
 		next.version, next.leaders, next.Map = s.MapVersion, leaders, routingMap(s, leaders)
 		return true
 	})
-	n.reroute(s, leaders)
 }
 
 // followPolicy keeps the view at the policy in force until ctx ends. A body that is not here holds up nothing else,

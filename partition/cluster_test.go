@@ -165,13 +165,15 @@ type cluster struct {
 	tick        time.Duration                     // an hour, so that nothing is written but what the test asks for
 	expectAhead bool
 	policies    *shelf
-	level       fsm.Level // of all programs; 0 is the newest
+	level       fsm.Level        // of all programs; 0 is the newest
+	id          string           // of the partition; p0
+	birth       func(*fsm.Birth) // changes what it is made with; nil: nothing
 }
 
 // newCluster starts three nodes whose clocks differ, as those of machines do, and stand still.
 func newCluster(t *testing.T, adjust func(*cluster)) *cluster {
 	t.Helper()
-	c := &cluster{t: t, dir: t.TempDir(), tick: time.Hour, policies: newShelf(mustBirth(t, "").Policy)}
+	c := &cluster{t: t, dir: t.TempDir(), tick: time.Hour, policies: newShelf(mustBirth(t, "").Policy), id: "p0"}
 	if adjust != nil {
 		adjust(c)
 	}
@@ -220,15 +222,19 @@ func (c *cluster) open(m *machine) error {
 		}
 	}
 	p, err := Open(Config{
-		ID: "p0", NodeID: m.id, Source: m.clock, MaxDriftPPM: testDriftPPM, TrustWall: clock.TrustNever,
+		ID: c.id, NodeID: m.id, Source: m.clock, MaxDriftPPM: testDriftPPM, TrustWall: clock.TrustNever,
 		Birth: func() (*fsm.Birth, error) {
 			m.births.Add(1)
-			return mustBirth(c.t, m.id), nil
+			b := mustBirth(c.t, m.id)
+			if c.birth != nil {
+				c.birth(b)
+			}
+			return b, nil
 		},
 		Policy: c.policies.find, Lease: always(c.t),
 		Open: func(a group.Applier) (group.Group, error) {
 			return group.Open(group.Config{
-				Group: "p0", Disk: storage.NewFiles(filepath.Join(dir, "p0"), storage.WAL, nil),
+				Group: c.id, Disk: storage.NewFiles(filepath.Join(dir, c.id), storage.WAL, nil),
 				Network: network, Self: m.self, First: first, Bootstrap: members,
 				Applier: a, Compaction: c.compaction,
 				Timing: group.Timing{

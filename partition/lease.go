@@ -13,6 +13,8 @@ import (
 type PolicyLease struct {
 	Revision fsm.Revision
 	Lease    clock.Lease // the zero lease never runs
+	// Disowned: as the node knows the cluster, the partition owns no slot. It takes back what was granted before.
+	Disowned bool
 }
 
 // permitted is why this node may not stamp checks now; nil when it may. It is to be asked after the stamp has
@@ -26,12 +28,20 @@ func (o *owner) permitted() error {
 	}
 	now, installed := o.source.Read(), o.replica.Revision()
 	lease := o.lease()
-	switch held := o.held.Load(); {
+	disowned := lease.Disowned
+	lease.Disowned = false
+	o.disowned.Store(disowned)
+	held := o.held.Load()
+	if lease.Revision <= installed && (held == nil || *held != lease) {
+		fresh := lease
+		o.held.Store(&fresh)
+	}
+	switch {
+	case disowned:
+		o.unpermitted.Store(false)
+		return quotaerr.New(quotaerr.WrongEpoch,
+			"the partition owns no slots, as the cluster has it: re-route, with the same decision id")
 	case lease.Revision <= installed:
-		if held == nil || *held != lease {
-			fresh := lease
-			o.held.Store(&fresh)
-		}
 	case held != nil && held.Lease.Valid(now):
 		lease = *held
 	default:

@@ -156,3 +156,56 @@ func TestLeaseCountsSuspendedTime(t *testing.T) {
 		mustExpired(t, p, "2")
 	})
 }
+
+// A partition that owns nothing, as its node knows the cluster, decides nothing: what was granted before is taken back
+// at once, also from checks that queue, and callers are told to re-route. Peeks and ticks go on.
+func TestDisowned(t *testing.T) {
+	scripted(t, func(t *testing.T, p *Partition, s *script, c *clock.Fake) {
+		lead(t, p, s)
+		s.grant(mustGrant(t, c, 1))
+		mustAllow(t, p, s, "acme", "1")
+		flying := []<-chan asked{
+			start(t.Context(), p, convert("b", "1")), start(t.Context(), p, convert("b", "2")),
+		}
+		queued := start(t.Context(), p, convert("acme", "2"))
+		disowned := mustGrant(t, c, 1)
+		disowned.Disowned = true
+		s.grant(disowned)
+		for range flying {
+			s.commit(5)
+		}
+		for _, out := range flying { // they were proposed before
+			if a := <-out; a.err != nil || !a.answer.Allowed() {
+				t.Errorf("%+v", a)
+			}
+		}
+		mustReason(t, (<-queued).err, quotaerr.WrongEpoch)
+		before := s.total()
+		mustReason(t, (<-start(t.Context(), p, convert("acme", "3"))).err, quotaerr.WrongEpoch)
+		if n := s.total(); n != before {
+			t.Errorf("%d entries were proposed", n-before)
+		}
+		if left := checkPeek(t, p, s).Remaining; left != 2 {
+			t.Errorf("%d left, want 2", left)
+		}
+		s.grant(mustGrant(t, c, 1))
+		mustAllow(t, p, s, "acme", "4")
+	})
+}
+
+// A partition that is given slots while a later policy is in force, which it has yet to install, decides at once under
+// the lease that it could have had before: nobody waits for the install.
+func TestOwnedUnderAnEarlierLease(t *testing.T) {
+	scripted(t, func(t *testing.T, p *Partition, s *script, c *clock.Fake) {
+		lead(t, p, s)
+		before := mustGrant(t, c, 1)
+		before.Disowned = true
+		s.grant(before)
+		mustReason(t, (<-start(t.Context(), p, convert("acme", "1"))).err, quotaerr.WrongEpoch)
+		c.Advance(int64(9 * time.Second))
+		s.grant(mustGrant(t, c, 2))
+		mustAllow(t, p, s, "acme", "2")
+		c.Advance(int64(time.Second))
+		mustExpired(t, p, "3")
+	})
+}

@@ -26,7 +26,7 @@ type result struct {
 // Install puts a policy revision in force, if this node leads the partition, and returns when it has been
 // applied here. It returns nil at once when that revision or a later one is in force already. The policy is
 // found before the entry is proposed, so the log does not wait for it on this node. Errors of reason not_leader,
-// no_quorum or overloaded say that nothing was proposed.
+// no_quorum or overloaded say that nothing was proposed, and frozen that a plan holds the policy for a moment.
 func (p *Partition) Install(ctx context.Context, ref fsm.PolicyRef) error {
 	if ref.Revision <= p.Revision() {
 		return nil
@@ -67,20 +67,29 @@ func (p *Partition) Forgive(ctx context.Context, f fsm.Forgive) (fsm.Forgiven, e
 
 // order has the owner propose an entry, and waits for its answers for as long as the caller does.
 func (o *owner) order(ctx context.Context, e *fsm.Entry) (*fsm.Answers, error) {
-	r := &order{ctx: ctx, entry: e, done: make(chan result, 1)}
+	r := newOrder(ctx, e)
 	if err := o.handIn(r); err != nil {
 		return nil, err
 	}
+	return o.await(r)
+}
+
+func newOrder(ctx context.Context, e *fsm.Entry) *order {
+	return &order{ctx: ctx, entry: e, done: make(chan result, 1)}
+}
+
+// await waits for the answers of an order that was handed in.
+func (o *owner) await(r *order) (*fsm.Answers, error) {
 	select {
 	case out := <-r.done:
 		return out.answers, out.err
-	case <-ctx.Done():
+	case <-r.ctx.Done():
 	}
 	select {
 	case out := <-r.done: // it came at the same moment
 		return out.answers, out.err
 	default:
-		return nil, quotaerr.Wrap(quotaerr.OutcomeUnknown, ctx.Err(),
+		return nil, quotaerr.Wrap(quotaerr.OutcomeUnknown, r.ctx.Err(),
 			"the deadline passed while the entry was being committed: it may be applied or not")
 	}
 }
@@ -151,9 +160,11 @@ func (o *owner) resultOf(p group.Proposal) (*fsm.Answers, error) {
 	case err != nil || !ok:
 		return nil, quotaerr.Wrap(quotaerr.OutcomeUnknown, err,
 			"what was asked for was proposed and its fate is unknown: ask again, a check with the same decision id")
-	case answers.Refused != fsm.ReasonUnspecified:
+	case answers.Refused == fsm.ReasonStaleTerm || answers.Refused == fsm.ReasonUnborn:
 		// The entry reached the log in another leadership than the one that stamped it.
 		return nil, o.notLeader()
+	case answers.Refused != fsm.ReasonUnspecified:
+		return nil, refusedEntry(answers)
 	}
 	return answers, nil
 }

@@ -47,6 +47,7 @@ type owner struct {
 	waiters  sync.WaitGroup
 	started  time.Time
 	progress atomic.Int64  // nanoseconds from started to when an entry last left or came through
+	decided  atomic.Int64  // checks that were answered
 	proposed time.Time     // of the last entry
 	term     atomic.Uint64 // that the timeline leads; 0 none; set by run's goroutine only
 	roles    *roles
@@ -55,7 +56,8 @@ type owner struct {
 
 	lease       func() PolicyLease
 	held        atomic.Pointer[PolicyLease] // the last one that the partition's revision was new enough for
-	unpermitted atomic.Bool                 // permitted was an error when it was asked last
+	unpermitted atomic.Bool                 // permitted was an error when it was asked last, for want of a lease
+	disowned    atomic.Bool                 // it was one since the partition owns nothing
 	notYet      atomic.Bool                 // there was nothing to be born with yet
 
 	halted     func() error // why no answers are given; nil while they are
@@ -281,6 +283,7 @@ func (o *owner) propose(batch []*request) {
 		o.progressed()
 		<-o.slots
 		o.metrics.committed(len(batch), time.Since(sent))
+		o.decided.Add(int64(len(e.Checks)))
 		o.distribute(batch, p)
 	})
 }
@@ -384,7 +387,7 @@ func (o *owner) ask(r *request) outcome {
 	if r.check != nil && o.diskLow() {
 		return outcome{err: quotaerr.New(quotaerr.Capacity, "the leader's disk has too little room left: back off")}
 	}
-	if r.check != nil && o.unpermitted.Load() {
+	if r.check != nil && (o.unpermitted.Load() || o.disowned.Load()) {
 		if err := o.permitted(); err != nil {
 			return outcome{err: err}
 		}

@@ -298,6 +298,20 @@ func (p *Partition) Status() Status {
 	return s
 }
 
+// Load is what a partition has to do.
+type Load struct {
+	Keys int64
+	// Decisions are those that this node has made for it, since it was opened.
+	Decisions int64
+}
+
+// Load tells what there is to do.
+func (p *Partition) Load() Load {
+	out := Load{Decisions: p.owner.decided.Load()}
+	p.replica.view(func(m *fsm.Machine, _ uint64) { out.Keys = m.Status().Keys })
+	return out
+}
+
 // DigestAt is the digest of the state as of a recent log index; known is false when it is too long ago, or
 // to come.
 func (p *Partition) DigestAt(index uint64) (digest [16]byte, known bool) {

@@ -31,7 +31,7 @@ func refusal(r fsm.Reason, detail string, epoch fsm.Epoch, revision fsm.Revision
 		return e
 	case fsm.ReasonFrozen:
 		return quotaerr.New(quotaerr.Frozen, "the principal's slot is being moved: retry with the same decision id")
-	case fsm.ReasonUnspecified, fsm.ReasonStaleTerm, fsm.ReasonUnborn, fsm.ReasonPlanEnded:
+	case fsm.ReasonUnspecified, fsm.ReasonStaleTerm, fsm.ReasonUnborn, fsm.ReasonPlanEnded, fsm.ReasonPlanConflict:
 	}
 	return quotaerr.New(quotaerr.Internal, "the state machine answered %s", r)
 }

@@ -65,7 +65,7 @@ var _ group.Applier = (*Replica)(nil)
 func newReplica(c replicaConfig) *Replica { return &Replica{replicaConfig: c, machine: fsm.New()} }
 
 // Apply applies one committed entry. One that this program cannot read or does not know stops the
-// replica: to skip it would make its state another than that of the others. It waits for the policy that
+// replica: to skip it would make its state another than that of the others. It waits for the policies that
 // the entry names.
 func (r *Replica) Apply(index, term uint64, data []byte, live bool) any {
 	e, err := fsm.DecodeEntry(data)
@@ -106,9 +106,9 @@ func (r *Replica) Apply(index, term uint64, data []byte, live bool) any {
 	return answers
 }
 
-// step applies an entry whose policy was found. crowded says that the log names too many. It needs mu.
+// step applies an entry whose policies were found. crowded says that the log names too many. It needs mu.
 func (r *Replica) step(index, term uint64, e *fsm.Entry) (answers *fsm.Answers, crowded bool) {
-	if needed := r.machine.Needs(term, e); needed != nil {
+	for _, needed := range r.machine.Needs(term, e) {
 		r.named.policies++
 		r.named.numBytes += needed.Bytes
 		crowded = r.named.many()
@@ -122,31 +122,29 @@ func (r *Replica) step(index, term uint64, e *fsm.Entry) (answers *fsm.Answers, 
 
 var errClosing = errors.New("the replica is closing")
 
-// resolve finds the policy that an entry names, if the step will need it. Nobody else applies entries, so the
-// answer holds although others may look at the state meanwhile.
+// resolve finds the policies that an entry names, as far as the step will need them. Nobody else applies entries, so
+// the answer holds although others may look at the state meanwhile.
 func (r *Replica) resolve(term uint64, e *fsm.Entry) (found bool, _ error) {
-	needed := r.needs(term, e)
-	if needed == nil {
-		return false, nil
+	for _, needed := range r.needs(term, e) {
+		r.awaits.Store(uint64(needed.Revision))
+		p, err := r.policy(needed.PolicyRef)
+		if err == nil {
+			err = needed.Check(p)
+		}
+		if err != nil && r.closing() {
+			return false, errClosing
+		}
+		if err != nil {
+			return false, err
+		}
+		r.awaits.Store(0)
+		needed.Policy, found = p, true
 	}
-	r.awaits.Store(uint64(needed.Revision))
-	p, err := r.policy(needed.PolicyRef)
-	if err == nil {
-		err = needed.Check(p)
-	}
-	if err != nil && r.closing() {
-		return false, errClosing
-	}
-	if err != nil {
-		return false, err
-	}
-	r.awaits.Store(0)
-	needed.Policy = p
-	return true, nil
+	return found, nil
 }
 
-// needs is the install of an entry whose policy its step will use; nil when it will use none, or is not to come.
-func (r *Replica) needs(term uint64, e *fsm.Entry) *fsm.Install {
+// needs are the installs of an entry whose policies its step will use; none when it is not to come.
+func (r *Replica) needs(term uint64, e *fsm.Entry) []*fsm.Install {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stopped != nil {
@@ -267,28 +265,37 @@ func (s *snapshot) Release() {
 	s.state.Release()
 }
 
-// Restore replaces the state by one that WriteTo wrote, and anchors the clock anew.
-func (r *Replica) Restore(from io.Reader) error {
+// ReadSnapshot reads a replica's snapshot: the state, unborn if it was, and the log index of the last entry in it. It
+// takes any bytes.
+func ReadSnapshot(from io.Reader) (m *fsm.Machine, index uint64, err error) {
 	var head [snapshotHeadBytes]byte
 	if _, err := io.ReadFull(from, head[:]); err != nil {
-		return fmt.Errorf("snapshot: %w", err)
+		return nil, 0, fmt.Errorf("snapshot: %w", err)
 	}
-	machine := fsm.New()
+	m = fsm.New()
 	switch head[8] {
 	case 0:
 	case 1:
-		var err error
-		if machine, err = fsm.Restore(from); err != nil {
-			return err
-		}
-		if machine.Level() > r.level {
-			return tooNew(machine.Level(), r.level)
+		if m, err = fsm.Restore(from); err != nil {
+			return nil, 0, err
 		}
 	default:
-		return errors.New("snapshot: its head is damaged")
+		return nil, 0, errors.New("snapshot: its head is damaged")
+	}
+	return m, binary.LittleEndian.Uint64(head[:8]), nil
+}
+
+// Restore replaces the state by one that WriteTo wrote, and anchors the clock anew.
+func (r *Replica) Restore(from io.Reader) error {
+	machine, index, err := ReadSnapshot(from)
+	if err != nil {
+		return err
+	}
+	if machine.Level() > r.level {
+		return tooNew(machine.Level(), r.level)
 	}
 	r.mu.Lock()
-	r.machine, r.index = machine, binary.LittleEndian.Uint64(head[:8])
+	r.machine, r.index = machine, index
 	r.history, r.named = digestRing{}, named{}
 	r.history.add(r.index, machine.Digest())
 	r.revision.Store(uint64(machine.Revision()))

@@ -48,7 +48,7 @@ type Action uint8
 
 // The actions. Give up is the zero.
 const (
-	GiveUp  Action = 0 // the class's failure mode decides, or the error goes to the caller
+	GiveUp  Action = 0 // the class's failure mode decides, where the step says so, else the error goes to the caller
 	Send    Action = 1 // to Node, with the same decision id, after WaitNanos
 	Refresh Action = 2 // get a newer map or policy, look up again, then send, all within LeftNanos
 )
@@ -73,6 +73,9 @@ type Step struct {
 	WaitNanos int64
 	// MaybeConsumed: an attempt so far may have consumed. It never goes back.
 	MaybeConsumed bool
+	// FailureMode: with GiveUp, the class's failure mode decides. It does not where an owner has answered that it is
+	// there: while slots are moved, policies change or there is too much load, no gateway admits by itself.
+	FailureMode bool
 }
 
 // Next is what to do after an attempt failed.
@@ -81,6 +84,7 @@ func Next(a Attempts, f Failure) Step {
 	// definite noes for this attempt, but take back nothing of an earlier one.
 	unknown := f.Reason == ReasonOutcomeUnknown || f.Reason == "" && !f.Unsent || !definite[f.Reason] && f.Reason != ""
 	step := Step{MaybeConsumed: a.MaybeConsumed || unknown}
+	step.FailureMode = (step.MaybeConsumed || unanswered[f.Reason]) && !refusing[f.Reason]
 	if len(a.Asked) >= MaxSends || a.LeftNanos <= 0 {
 		return step
 	}
@@ -116,7 +120,7 @@ func Next(a Attempts, f Failure) Step {
 func (a Attempts) bounded(s Step) Step {
 	late := a.HorizonNanos > 0 && a.SinceFirstNanos+s.WaitNanos > a.HorizonNanos/2
 	if s.WaitNanos >= a.LeftNanos || late {
-		return Step{MaybeConsumed: s.MaybeConsumed}
+		return Step{MaybeConsumed: s.MaybeConsumed, FailureMode: s.FailureMode}
 	}
 	return s
 }
@@ -174,6 +178,13 @@ func (a Attempts) other() Node {
 func (a Attempts) wait(f Failure) int64 {
 	return max(f.RetryAfterNanos, baseWaitNanos<<max(0, len(a.Asked)-1))
 }
+
+// unanswered are the reasons for which nobody could decide, and nothing was consumed; an attempt that was not sent
+// has none.
+var unanswered = map[string]bool{"": true, "no_quorum": true, "policy_lease_expired": true}
+
+// refusing are the reasons for which an owner refuses whatever the failure mode.
+var refusing = map[string]bool{"overloaded": true, "capacity": true}
 
 // definite are the reasons that say that nothing was consumed by the attempt.
 var definite = map[string]bool{

@@ -62,6 +62,9 @@ func course(t *testing.T, table *router.Table, name string, d *datadriven.TestDa
 		if s.WaitNanos > 0 {
 			fmt.Fprintf(&out, " after %d ms", s.WaitNanos/1e6)
 		}
+		if s.Action == router.GiveUp && s.FailureMode {
+			out.WriteString(" to the failure mode")
+		}
 		if s.MaybeConsumed {
 			out.WriteString(", may have consumed")
 		}

@@ -40,7 +40,9 @@ func methodsOf(s *Server) (out []string) {
 func TestEveryMethodHasItsRoles(t *testing.T) {
 	files := []protoreflect.FileDescriptor{quoratev1.File_quorate_v1_quota_proto, quoratev1.File_quorate_v1_admin_proto,
 		quoratev1.File_quorate_v1_peer_proto}
-	aside := map[string]bool{"ClusterStatus": true, "UploadPolicy": true, "DownloadPolicy": true}
+	aside := map[string]bool{
+		"ClusterStatus": true, "UploadPolicy": true, "DownloadPolicy": true, "SaveSnapshot": true, "RestoreSnapshot": true,
+	}
 	count := 0
 	for _, f := range files {
 		for i := range f.Services().Len() {
@@ -89,15 +91,18 @@ func TestEveryMethodHasItsRoles(t *testing.T) {
 // backend.
 func TestRolesOnTheWire(t *testing.T) {
 	looks := "Quota/Peek Quota/WatchConfig Admin/ClusterStatus Admin/ListNodes Admin/DownloadPolicy " +
-		"Admin/ListPolicies Admin/DiffPolicies Admin/PolicyStatus Admin/SearchAudit Admin/ListTokens"
+		"Admin/ListPolicies Admin/DiffPolicies Admin/PolicyStatus Admin/SearchAudit Admin/ListTokens " +
+		"Admin/ListPlans"
 	contract := map[string]string{
 		"gateway": "Quota/CheckAndConsume Quota/Peek Quota/WatchConfig",
 		"viewer":  looks,
 		"admin": looks + " Admin/InitCluster Admin/AddNode Admin/DrainNode Admin/RemoveNode Admin/ReplaceNode " +
 			"Admin/TransferLeader Admin/UploadPolicy Admin/ApplyPolicy Admin/RollbackPolicy Admin/SwitchClass " +
-			"Admin/ForgiveUsage Admin/CreateToken Admin/RevokeToken",
+			"Admin/ForgiveUsage Admin/CreateToken Admin/RevokeToken Admin/StartPlan Admin/AbortPlan Admin/SaveSnapshot " +
+			"Admin/RestoreSnapshot",
 		"node": "Peer/ForwardCheck Peer/ForwardPeek Peer/NodeStatus Peer/ReportPace Peer/ForwardAdmin " +
-			"Peer/ConfirmPolicy Peer/PartitionPolicy Peer/HasBody Peer/PutBody Peer/GetBody",
+			"Peer/ConfirmPolicy Peer/PartitionPolicy Peer/HasBody Peer/PutBody Peer/GetBody Peer/PlanStep " +
+			"Peer/ExportSlots Peer/ExportPartition",
 	}
 	ca := mustCA(t, tlsCluster)
 	backend := allowing()

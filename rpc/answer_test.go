@@ -94,7 +94,7 @@ func TestRefusalsOfTheStateMachine(t *testing.T) {
 		switch reason {
 		case fsm.ReasonStaleTerm, fsm.ReasonUnborn: // the next leadership decides
 			want = quotaerr.NotLeader
-		case fsm.ReasonUnspecified, fsm.ReasonPlanEnded: // no answer to a check
+		case fsm.ReasonUnspecified, fsm.ReasonPlanEnded, fsm.ReasonPlanConflict: // no answer to a check
 		default:
 			if reason.String() != "unknown" {
 				want = quotaerr.Reason(reason.String())

@@ -35,7 +35,7 @@ type desk struct {
 	attempts *attempts
 	ending   chan struct{} // closed when the node stops
 	// What operators, other nodes and gateways have under way.
-	operators, forwarded, uploads, downloads, transfers, watchers *shares
+	operators, forwarded, uploads, downloads, snapshots, transfers, watchers *shares
 }
 
 func newDesk(config *Config, m *metrics) *desk {
@@ -49,6 +49,7 @@ func newDesk(config *Config, m *metrics) *desk {
 		forwarded: newShares("operators' calls from other nodes", maxOperations, maxOperationsEach),
 		uploads:   newShares("uploads", maxUploads, maxUploadsEach),
 		downloads: newShares("downloads", maxDownloads, maxDownloadsEach),
+		snapshots: newShares("backups under way", maxSnapshots, maxSnapshotsEach),
 		transfers: newShares("transfers", maxTransfers, maxTransfersEach),
 		watchers:  newShares("watches", maxWatchers, maxWatchersEach),
 	}
@@ -96,7 +97,7 @@ func (d *desk) check(
 	}
 	fwd.Check.Attempt = max(1, req.GetAttempt())
 	j := &journey{desk: d, principal: c.Principal, fillEpoch: c.RouteEpoch == 0,
-		retryWithin: horizon / 2, started: start}
+		epoch: c.RouteEpoch, retryWithin: horizon / 2, started: start}
 	err = j.run(ctx, func(ctx context.Context, to target) error {
 		if j.fillEpoch {
 			c.RouteEpoch, fwd.Check.RouteEpoch = to.epoch, uint64(to.epoch)
@@ -144,7 +145,8 @@ func (d *desk) peek(
 		ClusterId: d.cluster, FromNode: d.node, Peek: proto.Clone(req).(*quoratev1.PeekRequest),
 	}
 	var out *quoratev1.PeekResponse
-	j := &journey{desk: d, principal: p.Principal, fillEpoch: p.RouteEpoch == 0, harmless: true}
+	j := &journey{desk: d, principal: p.Principal, fillEpoch: p.RouteEpoch == 0, epoch: p.RouteEpoch,
+		harmless: true}
 	err = j.run(ctx, func(ctx context.Context, to target) error {
 		if j.fillEpoch {
 			p.RouteEpoch, fwd.Peek.RouteEpoch = to.epoch, uint64(to.epoch)

@@ -36,7 +36,7 @@ func (e *errand) run(ctx context.Context) (proto.Message, error) {
 			return resp, nil
 		}
 		last := quotaerr.As(err)
-		if e.settled(last) || !e.pause.wait(patience, e.hint != "", nil) {
+		if e.settled(last) || !e.pause.wait(patience, e.hint != "", nil, nil) {
 			return nil, last
 		}
 	}

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"io"
 	"iter"
 	"sync"
 
@@ -26,6 +27,8 @@ type fakeAdmin struct {
 	attempt  func(ctx context.Context, who Actor, method, reason string)
 	upload   func(ctx context.Context, digest []byte, chunks iter.Seq2[[]byte, error]) error
 	download func(ctx context.Context) (*quoratev1.Revision, iter.Seq2[[]byte, error], error)
+	save     func(ctx context.Context, w io.Writer) error
+	restore  func(ctx context.Context, first *quoratev1.RestoreSnapshotRequest, backup io.Reader) error
 
 	mu   sync.Mutex // guards the rest
 	seen []operated
@@ -83,6 +86,28 @@ func (a *fakeAdmin) DownloadPolicy(
 	return a.download(ctx)
 }
 
+func (a *fakeAdmin) SaveSnapshot(
+	ctx context.Context, who Actor, _ *quoratev1.SaveSnapshotRequest, w io.Writer,
+) error {
+	a.note("SaveSnapshot", who)
+	if a.save == nil {
+		return nil
+	}
+	return a.save(ctx, w)
+}
+
+func (a *fakeAdmin) RestoreSnapshot(
+	ctx context.Context, who Actor, first *quoratev1.RestoreSnapshotRequest, backup io.Reader,
+) (*quoratev1.RestoreSnapshotResponse, error) {
+	a.note("RestoreSnapshot", who)
+	if a.restore != nil {
+		if err := a.restore(ctx, first, backup); err != nil {
+			return nil, err
+		}
+	}
+	return &quoratev1.RestoreSnapshotResponse{ClusterId: testCluster}, nil
+}
+
 func (a *fakeAdmin) Token(_ context.Context, secret string) (string, identity.Role, error) {
 	if a.token == nil {
 		return "", 0, quotaerr.New(quotaerr.Unauthenticated, "no such token")
@@ -101,6 +126,9 @@ type fakeInterior struct {
 	confirm func(*quoratev1.ConfirmPolicyRequest) (*quoratev1.ConfirmPolicyResponse, error)
 	put     func(digest []byte, epoch uint64, chunks iter.Seq2[[]byte, error]) error
 	get     func() iter.Seq2[[]byte, error]
+	step    func(*quoratev1.PlanStepRequest) (*quoratev1.PlanStepResponse, error)
+	slots   func(*quoratev1.ExportSlotsRequest) (iter.Seq2[*quoratev1.ExportSlotsResponse, error], error)
+	whole   func(*quoratev1.ExportPartitionRequest) (iter.Seq2[[]byte, error], error)
 }
 
 var _ Interior = (*fakeInterior)(nil)
@@ -175,6 +203,24 @@ func (a *fakeAdmin) TransferLeader(
 	ctx context.Context, who Actor, req *quoratev1.TransferLeaderRequest,
 ) (*quoratev1.TransferLeaderResponse, error) {
 	return answered[quoratev1.TransferLeaderResponse](ctx, a, "TransferLeader", who, req)
+}
+
+func (a *fakeAdmin) StartPlan(
+	ctx context.Context, who Actor, req *quoratev1.StartPlanRequest,
+) (*quoratev1.StartPlanResponse, error) {
+	return answered[quoratev1.StartPlanResponse](ctx, a, "StartPlan", who, req)
+}
+
+func (a *fakeAdmin) AbortPlan(
+	ctx context.Context, who Actor, req *quoratev1.AbortPlanRequest,
+) (*quoratev1.AbortPlanResponse, error) {
+	return answered[quoratev1.AbortPlanResponse](ctx, a, "AbortPlan", who, req)
+}
+
+func (a *fakeAdmin) ListPlans(
+	ctx context.Context, who Actor, req *quoratev1.ListPlansRequest,
+) (*quoratev1.ListPlansResponse, error) {
+	return answered[quoratev1.ListPlansResponse](ctx, a, "ListPlans", who, req)
 }
 
 func (a *fakeAdmin) ApplyPolicy(

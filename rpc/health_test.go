@@ -42,7 +42,7 @@ func TestWaitingNode(t *testing.T) {
 	b.waiting, b.leader = "waiting for an answer of n2", func() Leadership { return Leadership{} }
 	n := mustNode(t, "n1", b)
 	b.members = []Member{{ID: "n1", GRPC: n.grpcAddr}}
-	_, err := quoratev1.NewQuotaClient(n.conn).CheckAndConsume(within(t, 500*time.Millisecond), aCheck())
+	_, err := quoratev1.NewQuotaClient(n.conn).CheckAndConsume(within(t, 2*time.Second), aCheck())
 	if e := errtable.FromStatus(err); e == nil || e.Reason != quotaerr.NoQuorum || !strings.Contains(e.Message, b.waiting) {
 		t.Errorf("check: %v", err)
 	}

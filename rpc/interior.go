@@ -20,6 +20,12 @@ type Interior interface {
 	PutBody(ctx context.Context, digest []byte, epoch uint64, chunks iter.Seq2[[]byte, error]) error
 	// GetBody reads a body, as Admin.DownloadPolicy does.
 	GetBody(context.Context, *quoratev1.GetBodyRequest) (iter.Seq2[[]byte, error], error)
+	// PlanStep makes a step of a plan at the partition that this node leads, and tells how it stands after it.
+	PlanStep(context.Context, *quoratev1.PlanStepRequest) (*quoratev1.PlanStepResponse, error)
+	// ExportSlots reads the state of slots. The messages are as they are sent: at most MaxChunkBytes of data each.
+	ExportSlots(context.Context, *quoratev1.ExportSlotsRequest) (iter.Seq2[*quoratev1.ExportSlotsResponse, error], error)
+	// ExportPartition reads a partition's whole state, as its snapshot, as Admin.DownloadPolicy does a body.
+	ExportPartition(context.Context, *quoratev1.ExportPartitionRequest) (iter.Seq2[[]byte, error], error)
 }
 
 // interior is a request that says which cluster it belongs to, and which node it is from.
@@ -92,18 +98,77 @@ func (s *peerService) GetBody(
 	if err := mayBeDigest(req.GetDigest()); err != nil {
 		return err
 	}
-	done, err := s.desk.transfers.take(identityOf(stream.Context()).String())
+	return sendTo(stream.Context(), s, func(ctx context.Context) error {
+		chunks, err := s.desk.backend.Interior().GetBody(ctx, req)
+		if err != nil {
+			return err
+		}
+		return sendPieces(ctx, chunks, func(chunk []byte) error {
+			return stream.Send(&quoratev1.GetBodyResponse{Chunk: chunk})
+		})
+	})
+}
+
+// PlanStep has a step of a plan made here.
+func (s *peerService) PlanStep(
+	ctx context.Context, req *quoratev1.PlanStepRequest,
+) (*quoratev1.PlanStepResponse, error) {
+	return ask(ctx, s, req, Interior.PlanStep)
+}
+
+// ExportSlots sends the state of slots to another node.
+func (s *peerService) ExportSlots(
+	req *quoratev1.ExportSlotsRequest, stream grpc.ServerStreamingServer[quoratev1.ExportSlotsResponse],
+) error {
+	if err := s.admit(stream.Context(), req.GetClusterId(), req.GetFromNode()); err != nil {
+		return err
+	}
+	return sendTo(stream.Context(), s, func(ctx context.Context) error {
+		messages, err := s.desk.backend.Interior().ExportSlots(ctx, req)
+		if err != nil {
+			return err
+		}
+		for m, err := range messages {
+			if err != nil {
+				return err
+			}
+			if err := patiently(ctx, streamPatience, "read", func() error { return stream.Send(m) }); err != nil {
+				return brokenOff(err)
+			}
+		}
+		return nil
+	})
+}
+
+// ExportPartition sends a partition's whole state to another node.
+func (s *peerService) ExportPartition(
+	req *quoratev1.ExportPartitionRequest, stream grpc.ServerStreamingServer[quoratev1.ExportPartitionResponse],
+) error {
+	if err := s.admit(stream.Context(), req.GetClusterId(), req.GetFromNode()); err != nil {
+		return err
+	}
+	return sendTo(stream.Context(), s, func(ctx context.Context) error {
+		chunks, err := s.desk.backend.Interior().ExportPartition(ctx, req)
+		if err != nil {
+			return err
+		}
+		return sendPieces(ctx, chunks, func(chunk []byte) error {
+			return stream.Send(&quoratev1.ExportPartitionResponse{Chunk: chunk})
+		})
+	})
+}
+
+// sendTo sends something large to another node, which was admitted, as one of its transfers.
+func sendTo(ctx context.Context, s *peerService, send func(context.Context) error) error {
+	done, err := s.desk.transfers.take(identityOf(ctx).String())
 	if err != nil {
 		return err
 	}
 	defer done()
-	ctx, cancel := context.WithTimeout(stream.Context(), transferTimeout)
+	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()
-	chunks, err := s.desk.backend.Interior().GetBody(ctx, req)
-	if err != nil {
+	if err := send(ctx); err != nil {
 		return quotaerr.As(err)
 	}
-	return sendPieces(ctx, chunks, func(chunk []byte) error {
-		return stream.Send(&quoratev1.GetBodyResponse{Chunk: chunk})
-	})
+	return nil
 }

@@ -23,13 +23,15 @@ type target struct {
 type journey struct {
 	desk      *desk
 	principal string
-	fillEpoch bool // the caller left the routing to this node
-	harmless  bool // nothing can be consumed, so an unknown fate is no matter
+	fillEpoch bool      // the caller left the routing to this node
+	epoch     fsm.Epoch // that the caller has routed by, if it has
+	harmless  bool      // nothing can be consumed, so an unknown fate is no matter
 	started   time.Time
 	// retryWithin is how long after the first attempt with an unknown fate may another one start.
 	retryWithin time.Duration
 
 	unknown *quotaerr.Error // of the first attempt whose fate is unknown
+	moving  *quotaerr.Error // of the last attempt that met a move of the slot, if none has met anything else since
 	hint    string          // the node that an attempt said leads
 	pause   pause
 }
@@ -54,10 +56,40 @@ func (j *journey) run(ctx context.Context, attempt func(context.Context, target)
 		if last == nil {
 			return nil
 		}
-		if j.settled(last) || !j.pause.wait(patience, j.hint != "", lead.Changed) {
+		j.note(last, patience.Err() != nil)
+		if j.settled(last, lead) || !j.rest(patience, last, lead) {
 			return j.final(last)
 		}
 	}
+}
+
+// ofMove reports that an attempt met a move of the slot, which is over in a moment.
+func ofMove(e *quotaerr.Error) bool {
+	return e.Reason == quotaerr.Frozen || e.Reason == quotaerr.WrongEpoch
+}
+
+// note keeps that a move is what the call waits for, until an attempt meets something else. late: the caller's time
+// was over when the attempt ended, so that a no_quorum says no more than that.
+func (j *journey) note(last *quotaerr.Error, late bool) {
+	switch {
+	case ofMove(last):
+		j.moving = last
+	case last.Reason == quotaerr.NotLeader, late && last.Reason == quotaerr.NoQuorum:
+	default:
+		j.moving = nil
+	}
+}
+
+// rest pauses before the next attempt; where the slot is being moved, no longer than until another owns it.
+func (j *journey) rest(patience context.Context, last *quotaerr.Error, lead Leadership) bool {
+	if !ofMove(last) {
+		return j.pause.wait(patience, j.hint != "", lead.Changed, nil)
+	}
+	_, moved := j.desk.backend.Config()
+	if j.desk.backend.Leader(j.principal).Epoch != lead.Epoch {
+		j.pause = 0 // it has been moved meanwhile
+	}
+	return j.pause.wait(patience, false, lead.Changed, moved)
 }
 
 // once makes one attempt and returns nil when it got an answer.
@@ -151,12 +183,14 @@ func (j *journey) forward(
 	return e
 }
 
-// settled reports whether another attempt is of no use.
-func (j *journey) settled(e *quotaerr.Error) bool {
+// settled reports whether another attempt is of no use; lead is whom the last one was for.
+func (j *journey) settled(e *quotaerr.Error, lead Leadership) bool {
 	switch e.Reason {
-	case quotaerr.NotLeader, quotaerr.NoQuorum, quotaerr.OutcomeUnknown:
-	case quotaerr.WrongEpoch, quotaerr.Frozen:
-		if !j.fillEpoch {
+	case quotaerr.NotLeader, quotaerr.NoQuorum, quotaerr.OutcomeUnknown, quotaerr.Frozen:
+	case quotaerr.WrongEpoch:
+		// A caller that has routed itself has an older map, and has to get the newer one; unless it is the owner that
+		// is behind the map, which a moved slot's is for a moment.
+		if !j.fillEpoch && (j.epoch < lead.Epoch || uint64(j.epoch) < e.Epoch) {
 			return true
 		}
 	default:
@@ -168,6 +202,9 @@ func (j *journey) settled(e *quotaerr.Error) bool {
 // final is what the caller is told after the last attempt: once an attempt's fate is unknown, a later
 // refusal does not say that nothing was consumed.
 func (j *journey) final(last *quotaerr.Error) error {
+	if last.Reason == quotaerr.NoQuorum && j.moving != nil {
+		last = j.moving // a planned move is nothing that a failure mode is for
+	}
 	if j.unknown == nil || last.Reason == quotaerr.DecisionIDConflict {
 		return last
 	}

@@ -31,7 +31,7 @@ func TestWait(t *testing.T) {
 			p := pause(time.Hour)
 			patience, cancel := context.WithTimeout(ctx, c.patience)
 			start := time.Now()
-			again := p.wait(patience, true, c.changed)
+			again := p.wait(patience, true, c.changed, nil)
 			cancel()
 			if d := time.Since(start); again != c.again || d < c.min || d > c.max {
 				t.Errorf("%s: %v after %v, want %v after %v to %v", name, again, d, c.again, c.min, c.max)

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"io"
 	"iter"
 
 	"github.com/quorate/quorate/internal/identity"
@@ -42,6 +43,10 @@ type Admin interface {
 	TransferLeader(
 		context.Context, Actor, *quoratev1.TransferLeaderRequest) (*quoratev1.TransferLeaderResponse, error)
 
+	StartPlan(context.Context, Actor, *quoratev1.StartPlanRequest) (*quoratev1.StartPlanResponse, error)
+	AbortPlan(context.Context, Actor, *quoratev1.AbortPlanRequest) (*quoratev1.AbortPlanResponse, error)
+	ListPlans(context.Context, Actor, *quoratev1.ListPlansRequest) (*quoratev1.ListPlansResponse, error)
+
 	ApplyPolicy(context.Context, Actor, *quoratev1.ApplyPolicyRequest) (*quoratev1.ApplyPolicyResponse, error)
 	RollbackPolicy(context.Context, Actor, *quoratev1.RollbackPolicyRequest) (*quoratev1.ApplyPolicyResponse, error)
 	SwitchClass(context.Context, Actor, *quoratev1.SwitchClassRequest) (*quoratev1.ApplyPolicyResponse, error)
@@ -66,6 +71,15 @@ type Admin interface {
 		ctx context.Context, who Actor, req *quoratev1.DownloadPolicyRequest,
 	) (*quoratev1.Revision, iter.Seq2[[]byte, error], error)
 
+	// SaveSnapshot writes a backup of the cluster to w, whose errors end it. What was written is of use only if it
+	// returns nil. It is asked of the node that the caller has reached, whichever that is.
+	SaveSnapshot(ctx context.Context, who Actor, req *quoratev1.SaveSnapshotRequest, w io.Writer) error
+	// RestoreSnapshot makes a cluster of a backup, which is read to its end; first has what the caller has said of
+	// it. It is asked of the node that the caller has reached and of no other.
+	RestoreSnapshot(
+		ctx context.Context, who Actor, first *quoratev1.RestoreSnapshotRequest, backup io.Reader,
+	) (*quoratev1.RestoreSnapshotResponse, error)
+
 	// Token tells whose token secret is, and what it allows: identity.Admin or identity.Viewer. It answers
 	// from what this node knows, at once; unauthenticated for one that does not count (any more).
 	Token(ctx context.Context, secret string) (name string, role identity.Role, err error)
@@ -74,5 +88,5 @@ type Admin interface {
 	Attempt(ctx context.Context, who Actor, method, reason string)
 }
 
-// MaxChunkBytes bounds one piece of a policy's body on its way.
+// MaxChunkBytes bounds one piece of a policy's body or of a backup on its way.
 const MaxChunkBytes = 512 << 10

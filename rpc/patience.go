@@ -22,10 +22,10 @@ const (
 // pause is the last one between two attempts of a call; 0 before the first.
 type pause time.Duration
 
-// wait pauses before the next attempt, until changed is closed or a growing, jittered time has passed. hinted: the
-// last attempt has named where to go, and the first such hint is followed at once. It is false when the caller cannot
-// wait any longer.
-func (p *pause) wait(patience context.Context, hinted bool, changed <-chan struct{}) bool {
+// wait pauses before the next attempt, until changed or moved is closed or a growing, jittered time has passed. hinted:
+// the last attempt has named where to go, and the first such hint is followed at once. After moved, pauses are short
+// again. It is false when the caller cannot wait any longer.
+func (p *pause) wait(patience context.Context, hinted bool, changed, moved <-chan struct{}) bool {
 	if patience.Err() != nil {
 		return false
 	}
@@ -40,13 +40,15 @@ func (p *pause) wait(patience context.Context, hinted bool, changed <-chan struc
 	case <-t.C:
 		return true
 	case <-changed:
-		// A short rest all the same: a leadership that changes over and over must not be chased.
-		t.Reset(minPause)
-		<-t.C
-		return patience.Err() == nil
+	case <-moved:
+		*p = 0
 	case <-patience.Done():
 		return false
 	}
+	// A short rest all the same: a leadership that changes over and over must not be chased.
+	t.Reset(minPause)
+	<-t.C
+	return patience.Err() == nil
 }
 
 const (

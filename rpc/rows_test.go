@@ -56,7 +56,7 @@ func TestEveryErrorOnTheWire(t *testing.T) {
 			backend.horizon = 0 // an unknown outcome is told at once
 			n := mustNode(t, "n1", backend)
 
-			// The caller names its epoch, so that the node answers wrong_epoch and frozen at once.
+			// The caller names its epoch, so that the node answers wrong_epoch at once.
 			req := aCheck()
 			req.RouteEpoch = 7
 			ctx := within(t, 2*time.Second)
@@ -69,7 +69,9 @@ func TestEveryErrorOnTheWire(t *testing.T) {
 			if w.reason == quotaerr.NotLeader || w.reason == quotaerr.NoQuorum {
 				return // over HTTP the node waits for its own timeout; see the failover tests
 			}
-
+			if w.reason == quotaerr.Frozen {
+				n = n.mustImpatient(t, 300*time.Millisecond) // it waits for the end of the move
+			}
 			r := n.mustPost(t, aBody[:len(aBody)-1]+`,"route_epoch":7}`)
 			if r.status != w.http {
 				t.Errorf("HTTP %d, want %d", r.status, w.http)

@@ -11,6 +11,8 @@ const (
 	maxOperations, maxOperationsEach = 256, 64
 	maxUploads, maxUploadsEach       = 4, 4
 	maxDownloads, maxDownloadsEach   = 16, 8
+	// maxSnapshots bounds the backups that are made or restored: each reads or writes all that there is.
+	maxSnapshots, maxSnapshotsEach = 2, 1
 	// maxTransfers bounds the bodies that go between nodes.
 	maxTransfers, maxTransfersEach = 64, 8
 	maxWatchers, maxWatchersEach   = 2000, 64

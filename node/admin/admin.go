@@ -131,26 +131,46 @@ func (a *Admin) propose(
 // refuse notes in the audit trail what was refused before it became a command, and returns why. What is not the
 // operator's to change, as a leader that is gone, is not noted.
 func (a *Admin) refuse(ctx context.Context, who rpc.Actor, action, object string, err error) error {
+	return a.refuseAsked(ctx, who, asked{action: action, object: object}, err)
+}
+
+// asked is what somebody wanted to have done: about what, why, and what it would have changed.
+type asked struct {
+	action, object, comment, difference string
+}
+
+// refuseAsked is refuse for what can say more of itself.
+func (a *Admin) refuseAsked(ctx context.Context, who rpc.Actor, what asked, err error) error {
 	switch quotaerr.ReasonOf(err) {
 	case quotaerr.InvalidArgument, quotaerr.PolicyStale, quotaerr.PermissionDenied:
-		a.attempt(ctx, who, action, object, quotaerr.As(err).Message)
+		a.noteAttempt(ctx, who, what, quotaerr.As(err).Message)
 	default:
 	}
 	return err
 }
 
-// attempt notes a refusal as well as it can; who is refused cannot end that by hanging up.
+// attempt notes a refusal of an action.
 func (a *Admin) attempt(ctx context.Context, who rpc.Actor, action, object, reason string) {
+	a.noteAttempt(ctx, who, asked{action: action, object: object}, reason)
+}
+
+// noteAttempt notes a refusal as well as it can; who is refused cannot end that by hanging up.
+func (a *Admin) noteAttempt(ctx context.Context, who rpc.Actor, what asked, reason string) {
+	action, object := what.action, what.object
 	if who.Name == ItselfName {
 		a.logger.Info("the cluster could not keep itself in order", "action", action, "object", object, "reason", reason)
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteWithin)
 	defer cancel()
-	_, err := a.propose(ctx, who, &state.Command{Kind: state.KindAttempt, Attempt: &state.Attempt{
-		Action: words(action, state.MaxActionBytes), Object: words(object, state.MaxObjectBytes),
-		Reason: words(reason, state.MaxCommentBytes),
-	}}, a.cluster.Propose)
+	_, err := a.propose(ctx, who, &state.Command{
+		Kind: state.KindAttempt, Comment: words(what.comment, state.MaxCommentBytes),
+		Difference: words(what.difference, state.MaxDifferenceBytes),
+		Attempt: &state.Attempt{
+			Action: words(action, state.MaxActionBytes), Object: words(object, state.MaxObjectBytes),
+			Reason: words(reason, state.MaxCommentBytes),
+		},
+	}, a.cluster.Propose)
 	if err != nil {
 		a.logger.Warn("a refusal is not in the audit trail", "actor", who.Name, "action", action, "object", object,
 			"reason", reason, "error", err)
@@ -189,19 +209,23 @@ func words(s string, maxBytes int) string {
 
 // actions are what the audit trail calls the methods that change something.
 var actions = map[string]string{
-	quoratev1.Admin_InitCluster_FullMethodName:    "cluster.init",
-	quoratev1.Admin_AddNode_FullMethodName:        "node.put",
-	quoratev1.Admin_DrainNode_FullMethodName:      "node.state",
-	quoratev1.Admin_RemoveNode_FullMethodName:     "node.state",
-	quoratev1.Admin_ReplaceNode_FullMethodName:    "node.replace",
-	quoratev1.Admin_TransferLeader_FullMethodName: "partition.transfer-leader",
-	quoratev1.Admin_UploadPolicy_FullMethodName:   "policy.upload",
-	quoratev1.Admin_ApplyPolicy_FullMethodName:    "policy.publish",
-	quoratev1.Admin_RollbackPolicy_FullMethodName: "policy.rollback",
-	quoratev1.Admin_SwitchClass_FullMethodName:    "class.switch",
-	quoratev1.Admin_ForgiveUsage_FullMethodName:   "usage.forgive",
-	quoratev1.Admin_CreateToken_FullMethodName:    "token.create",
-	quoratev1.Admin_RevokeToken_FullMethodName:    "token.revoke",
+	quoratev1.Admin_InitCluster_FullMethodName:     "cluster.init",
+	quoratev1.Admin_AddNode_FullMethodName:         "node.put",
+	quoratev1.Admin_DrainNode_FullMethodName:       "node.state",
+	quoratev1.Admin_RemoveNode_FullMethodName:      "node.state",
+	quoratev1.Admin_ReplaceNode_FullMethodName:     "node.replace",
+	quoratev1.Admin_TransferLeader_FullMethodName:  "partition.transfer-leader",
+	quoratev1.Admin_StartPlan_FullMethodName:       "plan.start",
+	quoratev1.Admin_AbortPlan_FullMethodName:       "plan.abort",
+	quoratev1.Admin_SaveSnapshot_FullMethodName:    "snapshot.save",
+	quoratev1.Admin_RestoreSnapshot_FullMethodName: "cluster.restore",
+	quoratev1.Admin_UploadPolicy_FullMethodName:    "policy.upload",
+	quoratev1.Admin_ApplyPolicy_FullMethodName:     "policy.publish",
+	quoratev1.Admin_RollbackPolicy_FullMethodName:  "policy.rollback",
+	quoratev1.Admin_SwitchClass_FullMethodName:     "class.switch",
+	quoratev1.Admin_ForgiveUsage_FullMethodName:    "usage.forgive",
+	quoratev1.Admin_CreateToken_FullMethodName:     "token.create",
+	quoratev1.Admin_RevokeToken_FullMethodName:     "token.revoke",
 }
 
 // Attempt notes that who was refused a call of method, a full name, at the door.

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"io"
 	"time"
 
 	"github.com/quorate/quorate/control"
@@ -52,6 +53,36 @@ type Cluster interface {
 	PartitionPolicy(ctx context.Context, partition string) (*quoratev1.PartitionPolicyResponse, error)
 	// Forgive drops usage, by this node if it leads the principal's partition; not_leader otherwise.
 	Forgive(ctx context.Context, f fsm.Forgive) (fsm.Forgiven, error)
+
+	// PlanReplicas are the nodes that a partition made for a plan is to have its replicas on, the first its
+	// founder; none where no node can take one.
+	PlanReplicas() []string
+	// PlanProgress is what is being done for a plan at present, in a few words, as far as this node drives it;
+	// else nothing.
+	PlanProgress(plan fsm.PlanID) string
+
+	// Save writes a backup of the whole cluster to w: a consistent copy of every partition and the control
+	// group. The digest names the backup. It tells the audit trail nothing. An error leaves what was written useless.
+	Save(ctx context.Context, w io.Writer) (state.Digest, error)
+	// Restore makes a cluster of a backup on this node, and returns when it serves; the same backup again goes on
+	// where it was cut short. It changes nothing before all of the backup was read and verified. The record of it
+	// in the audit trail, with Actor, Comment, the backup's digest and whether the loss was accepted, comes with
+	// the cluster.
+	Restore(ctx context.Context, r Restore) (Restored, error)
+}
+
+// Restore is what a cluster is to be made of, and in whose name.
+type Restore struct {
+	Actor, Comment string
+	AcceptLoss     bool      // nothing is denied for what was admitted after the backup
+	Backup         io.Reader // the backup's file from its beginning; its errors are *quotaerr.Error
+}
+
+// Restored is a cluster that was made of a backup.
+type Restored struct {
+	Cluster           string // its id
+	Incarnation       uint32
+	Nodes, Partitions []string
 }
 
 // Waiting is a node that announces itself and is not in the cluster.

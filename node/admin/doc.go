@@ -4,8 +4,8 @@
 //
 // Whatever changes something is in the audit trail with who asked and why, together with the change itself where
 // that is one of the control group, else before it is made. What is refused is there too, but for a node that
-// could not answer at all, and before there is a cluster. The log alone has what the cluster does in the name of
-// ItselfName.
+// could not answer at all, and before there is a cluster. The log alone has the hand-overs of leadership that the
+// cluster makes in the name of ItselfName. A backup is there before its first byte, and which it was after its last.
 //
 // A change is made by the node that leads the control group, or the partition, and by no other: elsewhere the
 // answer is not_leader, and names who does. An error of any other reason than outcome_unknown says that nothing

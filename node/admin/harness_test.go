@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"log/slog"
 	"path/filepath"
@@ -69,6 +70,10 @@ type cluster struct {
 	partition  func(ctx context.Context, id string) (*quoratev1.PartitionPolicyResponse, error)
 	forgive    func(fsm.Forgive) (fsm.Forgiven, error)
 	lose       func(*state.Command) bool // a command whose fate the proposer does not hear
+	replicas   []string                  // of a partition that is made for a plan
+	progress   map[fsm.PlanID]string
+	save       func(io.Writer) error
+	restore    func(Restore) (Restored, error)
 }
 
 func must(t *testing.T, err error) {
@@ -341,6 +346,16 @@ func (v *view) PartitionPolicy(ctx context.Context, id string) (*quoratev1.Parti
 func (v *view) Forgive(_ context.Context, f fsm.Forgive) (fsm.Forgiven, error) {
 	return v.cluster.forgive(f)
 }
+
+func (v *view) PlanReplicas() []string { return v.cluster.replicas }
+
+func (v *view) PlanProgress(plan fsm.PlanID) string { return v.progress[plan] }
+
+func (v *view) Save(_ context.Context, w io.Writer) (state.Digest, error) {
+	return state.Digest{0xab}, v.cluster.save(w)
+}
+
+func (v *view) Restore(_ context.Context, r Restore) (Restored, error) { return v.cluster.restore(r) }
 
 // source is a policy of this version; with convert's limit.
 func source(t *testing.T, version string, limit int) *policy.Policy {

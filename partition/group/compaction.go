@@ -3,6 +3,7 @@ package group
 import (
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -108,4 +109,28 @@ func (g *RaftGroup) CompactNow() error {
 	case <-g.closing:
 		return ErrClosed
 	}
+}
+
+// OpenSnapshot takes a snapshot of at least all that has been applied, and opens what the Applier wrote of it. It
+// stays readable when newer ones take its place. The caller closes it.
+func (g *RaftGroup) OpenSnapshot() (io.ReadCloser, error) {
+	if err := g.CompactNow(); err != nil {
+		return nil, err
+	}
+	stored, err := g.store.Load().Snapshots.List()
+	if err == nil && len(stored) == 0 {
+		err = errors.New("there is none")
+	}
+	var r io.ReadCloser
+	if err == nil {
+		_, r, err = g.store.Load().Snapshots.Open(stored[0].ID)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("group %s: the snapshot that was just taken: %w", g.config.Group, err)
+	}
+	head := make([]byte, snapshotHeadBytes)
+	if _, err := io.ReadFull(r, head); err != nil {
+		return nil, errors.Join(fmt.Errorf("group %s: the snapshot that was just taken: %w", g.config.Group, err), r.Close())
+	}
+	return r, nil
 }

@@ -2,6 +2,7 @@ package group
 
 import (
 	"errors"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -323,6 +324,32 @@ func TestTrailing(t *testing.T) {
 			}
 			must(t, c[0].CompactNow()) // nothing new is no error
 		})
+	}
+}
+
+// What OpenSnapshot opens is what the Applier wrote of all that was applied before, also when nothing is new; and it
+// stays readable when later snapshots have taken its place.
+func TestOpenSnapshot(t *testing.T) {
+	c := newCluster(t, 1, 1, nil)
+	c.mustPropose(t, "x", 5, 0)
+	want := c[0].applier.entries()
+	var opened []io.ReadCloser
+	for range 2 {
+		r, err := c[0].OpenSnapshot()
+		must(t, err)
+		opened = append(opened, r)
+	}
+	for range 4 {
+		c.mustPropose(t, "y", 1, 0)
+		must(t, c[0].CompactNow())
+	}
+	for _, r := range opened {
+		var restored recorder
+		must(t, restored.Restore(r))
+		must(t, r.Close())
+		if diff := cmp.Diff(want, restored.entries()); diff != "" {
+			t.Error(diff)
+		}
 	}
 }
 

@@ -110,6 +110,23 @@ func (c *Claimed) Record(group string) error {
 	return nil
 }
 
+// Forget notes durably that the stores of a group are not to be in the directory any more, before they are removed.
+// The group must be closed, and have ended for good.
+func (c *Claimed) Forget(group string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.record
+	if !slices.Contains(r.Groups, group) {
+		return nil
+	}
+	r.Groups = slices.DeleteFunc(slices.Clone(r.Groups), func(g string) bool { return g == group })
+	if err := writeIdentity(c.dir, r); err != nil {
+		return err
+	}
+	c.record = r
+	return nil
+}
+
 // Claim takes a data directory for a node, and writes into an empty one, once and durably, whose it
 // is. A directory that is missing is made. A directory of another node or cluster, or one that holds
 // other files, is refused with ErrForeign and left as it is; one that another process holds, with
@@ -267,6 +284,18 @@ func ReplaceFile(path string, data []byte) error {
 		return err
 	}
 	return syncDir(filepath.Dir(path))
+}
+
+// Remove removes a file, or a folder with all that is in it, durably. What is not there is removed already.
+func Remove(path string) error {
+	if err := os.RemoveAll(path); err != nil {
+		return err
+	}
+	err := syncDir(filepath.Dir(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // syncDir makes the names in a directory durable.

@@ -73,6 +73,33 @@ func TestClaimTwice(t *testing.T) {
 	must(t, other.Release())
 }
 
+// A group that is forgotten is not to be in the directory any more, also after a start; what is removed is gone
+// with all that is in it, and what is not there is no error.
+func TestForget(t *testing.T) {
+	dir := t.TempDir()
+	c := mustClaim(t, dir, n1)
+	must(t, c.Record("p7"))
+	must(t, c.Record("p1"))
+	for range 2 {
+		must(t, c.Forget("p7"))
+	}
+	must(t, c.Release())
+	again := mustClaim(t, dir, n1)
+	if again.Has("p7") || !again.Has("p1") {
+		t.Errorf("groups %v", again.Groups())
+	}
+	must(t, again.Release())
+	folder := filepath.Join(dir, "groups", "p7")
+	must(t, os.MkdirAll(filepath.Join(folder, "wal"), 0o750))
+	must(t, os.WriteFile(filepath.Join(folder, "wal", "1"), []byte("x"), 0o600))
+	for _, gone := range []string{folder, folder, filepath.Join(dir, "nothing", "p7")} {
+		must(t, Remove(gone))
+		if _, err := os.Stat(gone); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: %v", gone, err)
+		}
+	}
+}
+
 // A directory of another cluster, another node or another kind is refused in one line that names what
 // was found, and not one byte of it changes.
 func TestClaimForeign(t *testing.T) {

@@ -119,6 +119,27 @@ func (c *Client) TransferLeader(
 	return operate(ctx, c, changingUnless(req.GetNode() != ""), req, quoratev1.AdminClient.TransferLeader)
 }
 
+// StartPlan begins a plan. It is asked once: a second one would be another plan.
+func (c *Client) StartPlan(
+	ctx context.Context, req *quoratev1.StartPlanRequest,
+) (*quoratev1.StartPlanResponse, error) {
+	return operate(ctx, c, changing, req, quoratev1.AdminClient.StartPlan)
+}
+
+// AbortPlan undoes a plan. It is repeated after an unknown outcome.
+func (c *Client) AbortPlan(
+	ctx context.Context, req *quoratev1.AbortPlanRequest,
+) (*quoratev1.AbortPlanResponse, error) {
+	return operate(ctx, c, repeating, req, quoratev1.AdminClient.AbortPlan)
+}
+
+// ListPlans tells how plans stand.
+func (c *Client) ListPlans(
+	ctx context.Context, req *quoratev1.ListPlansRequest,
+) (*quoratev1.ListPlansResponse, error) {
+	return operate(ctx, c, reading, req, quoratev1.AdminClient.ListPlans)
+}
+
 // ApplyPolicy puts an uploaded policy in force. It is repeated after an unknown outcome: its base can be left
 // behind once only.
 func (c *Client) ApplyPolicy(

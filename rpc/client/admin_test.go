@@ -186,6 +186,9 @@ var methodCases = []methodCase{
 	{"ReplaceNode", &quoratev1.ReplaceNodeRequest{}, true},
 	{"TransferLeader", &quoratev1.TransferLeaderRequest{Partition: "p1"}, false},
 	{"TransferLeader", &quoratev1.TransferLeaderRequest{Partition: "p1", Node: "n2"}, true},
+	{"StartPlan", &quoratev1.StartPlanRequest{}, false},
+	{"AbortPlan", &quoratev1.AbortPlanRequest{}, true},
+	{"ListPlans", &quoratev1.ListPlansRequest{}, true},
 	{"ApplyPolicy", &quoratev1.ApplyPolicyRequest{}, true},
 	{"RollbackPolicy", &quoratev1.RollbackPolicyRequest{}, true},
 	{"SwitchClass", &quoratev1.SwitchClassRequest{}, false},
@@ -204,7 +207,9 @@ var methodCases = []methodCase{
 // Shows for every method of the Admin service that the client has it; that it is asked again after a refusal that has
 // changed nothing; and that after an unknown fate only what is harmless is asked again, once.
 func TestAfterAnUnknownFate(t *testing.T) {
-	had := map[string]bool{"UploadPolicy": true, "DownloadPolicy": true} // have tests of their own
+	had := map[string]bool{ // have tests of their own
+		"UploadPolicy": true, "DownloadPolicy": true, "SaveSnapshot": true, "RestoreSnapshot": true,
+	}
 	for _, m := range methodCases {
 		had[m.name] = true
 		for _, c := range []struct {

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protopath"
 	"google.golang.org/protobuf/reflect/protorange"
@@ -28,6 +29,9 @@ const (
 	attemptTimeout = 3 * time.Second
 	// reconnectTimeout bounds a further try at a node that could not be reached before.
 	reconnectTimeout = 250 * time.Millisecond
+	// A call that waits for an answer looks after keepaliveTime of silence whether the node is there still.
+	keepaliveTime    = 15 * time.Second
+	keepaliveTimeout = 10 * time.Second
 	// pause is between two rounds through the addresses, plus as much again at random.
 	pause = 100 * time.Millisecond
 )
@@ -90,7 +94,8 @@ func New(addrs []string, options ...Option) (*Client, error) {
 			creds = n.tls
 		}
 		options := []grpc.DialOption{grpc.WithTransportCredentials(creds), grpc.WithNoProxy(),
-			grpc.WithDisableServiceConfig(), grpc.WithDisableRetry()}
+			grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
+			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout})}
 		show, err := c.showing(a)
 		if err == nil {
 			n.ClientConn, err = grpc.NewClient("passthrough:///"+a, append(options, show...)...)
@@ -115,13 +120,15 @@ func (c *Client) Close() error {
 // aCheckTakes: its decision id makes a repeat harmless.
 var aCheckTakes = manner{timeout: attemptTimeout}
 
-// CheckAndConsume has one check decided.
+// CheckAndConsume has one check decided. Who sets its route_epoch hears of a wrong_epoch at once.
 func (c *Client) CheckAndConsume(ctx context.Context, req *quoratev1.CheckRequest) (*quoratev1.Decision, error) {
 	if err := sendable(req); err != nil {
 		return nil, err
 	}
 	req = proto.CloneOf(req)
-	return ask(ctx, c, aCheckTakes, func(ctx context.Context, conn *grpc.ClientConn) (*quoratev1.Decision, error) {
+	m := aCheckTakes
+	m.routed = req.GetRouteEpoch() != 0
+	return ask(ctx, c, m, func(ctx context.Context, conn *grpc.ClientConn) (*quoratev1.Decision, error) {
 		req.Attempt++
 		d, err := quoratev1.NewQuotaClient(conn).CheckAndConsume(ctx, req)
 		if err != nil {
@@ -144,7 +151,9 @@ func (c *Client) Peek(ctx context.Context, req *quoratev1.PeekRequest) (*quorate
 	if err := sendable(req); err != nil {
 		return nil, err
 	}
-	return ask(ctx, c, aCheckTakes, func(ctx context.Context, conn *grpc.ClientConn) (*quoratev1.PeekResponse, error) {
+	m := aCheckTakes
+	m.routed = req.GetRouteEpoch() != 0
+	return ask(ctx, c, m, func(ctx context.Context, conn *grpc.ClientConn) (*quoratev1.PeekResponse, error) {
 		return quoratev1.NewQuotaClient(conn).Peek(ctx, req)
 	})
 }
@@ -171,6 +180,8 @@ type manner struct {
 	once bool
 	// operator: it is no check, so that what a check is asked again for is an answer.
 	operator bool
+	// routed: the caller has routed it, and has to do so anew if that was wrong.
+	routed bool
 	// timeout bounds one attempt; 0: it may take all the time that there is.
 	timeout time.Duration
 }
@@ -238,6 +249,8 @@ func (m manner) settles(e *quotaerr.Error) bool {
 	switch e.Reason {
 	case quotaerr.OutcomeUnknown:
 		return m.once
+	case quotaerr.WrongEpoch:
+		return m.routed
 	case quotaerr.PolicyStale, quotaerr.PolicyBehind, quotaerr.Capacity:
 		return m.operator
 	default:

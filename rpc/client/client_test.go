@@ -112,6 +112,29 @@ func aCheck() *quoratev1.CheckRequest {
 	return &quoratev1.CheckRequest{Principal: "acme", ApiClass: "convert", DecisionId: "d1"}
 }
 
+// Shows that a move is waited for with the same decision id, however often it is met; and that a caller that has routed
+// itself hears at once that its map is an older one.
+func TestMoves(t *testing.T) {
+	frozen, wrong := quotaerr.New(quotaerr.Frozen, ""), &quotaerr.Error{Reason: quotaerr.WrongEpoch, Epoch: 9}
+	s := &scripted{script: []any{frozen, wrong, frozen, wrong, allow}}
+	c := mustClient(t, mustServe(t, s))
+	req := &quoratev1.CheckRequest{Principal: "a", ApiClass: "b", DecisionId: "d1"}
+	if _, err := c.CheckAndConsume(within(t, 20*time.Second), req); err != nil {
+		t.Error(err)
+	}
+	for i, got := range s.attempts() {
+		if got.GetDecisionId() != "d1" || got.GetAttempt() != uint32(i+1) {
+			t.Errorf("attempt %d: %v", i+1, got)
+		}
+	}
+	s = &scripted{script: []any{frozen, wrong, allow}}
+	req.RouteEpoch = 8
+	_, err := mustClient(t, mustServe(t, s)).CheckAndConsume(within(t, 20*time.Second), req)
+	if e := quotaerr.As(err); e == nil || e.Reason != quotaerr.WrongEpoch || e.Epoch != 9 || len(s.attempts()) != 2 {
+		t.Errorf("%v after %d attempts", err, len(s.attempts()))
+	}
+}
+
 // Shows that a check goes past a dead node and past retryable failures to the node that can answer,
 // with one decision id and counted attempts, and leaves the caller's request as it was.
 func TestRetriesWithTheSameID(t *testing.T) {

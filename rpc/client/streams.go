@@ -15,7 +15,7 @@ import (
 	"github.com/quorate/quorate/rpc/errtable"
 )
 
-// chunkBytes is the size of a piece of a policy on its way.
+// chunkBytes is the size of a piece of a policy or a backup on its way.
 const chunkBytes = 512 << 10
 
 // UploadPolicy brings the body of a policy to the cluster; digest is its SHA-256. It is repeated from the
