@@ -139,6 +139,24 @@ func (s *adminScript) TransferLeader(
 	return answer[*quoratev1.TransferLeaderResponse](ctx, s, req)
 }
 
+func (s *adminScript) StartPlan(
+	ctx context.Context, req *quoratev1.StartPlanRequest,
+) (*quoratev1.StartPlanResponse, error) {
+	return answer[*quoratev1.StartPlanResponse](ctx, s, req)
+}
+
+func (s *adminScript) AbortPlan(
+	ctx context.Context, req *quoratev1.AbortPlanRequest,
+) (*quoratev1.AbortPlanResponse, error) {
+	return answer[*quoratev1.AbortPlanResponse](ctx, s, req)
+}
+
+func (s *adminScript) ListPlans(
+	ctx context.Context, req *quoratev1.ListPlansRequest,
+) (*quoratev1.ListPlansResponse, error) {
+	return answer[*quoratev1.ListPlansResponse](ctx, s, req)
+}
+
 func (s *adminScript) ApplyPolicy(
 	ctx context.Context, req *quoratev1.ApplyPolicyRequest,
 ) (*quoratev1.ApplyPolicyResponse, error) {

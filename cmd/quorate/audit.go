@@ -133,16 +133,21 @@ func (o *options) printAudit(cmd *cobra.Command, r *quoratev1.SearchAuditRespons
 	return err
 }
 
-// oneLine is text for a cell of a table: its first line, shortened, without what a terminal would obey.
-func oneLine(text string) string {
-	const most = 80
-	first, rest, more := strings.Cut(strings.TrimSpace(text), "\n")
-	runes := []rune(strings.Map(func(r rune) rune {
+// plainText is text in one line, without what a terminal would obey.
+func plainText(text string) string {
+	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
 			return ' '
 		}
 		return r
-	}, first))
+	}, strings.TrimSpace(text))
+}
+
+// oneLine is text for a cell of a table: its first line, shortened, without what a terminal would obey.
+func oneLine(text string) string {
+	const most = 80
+	first, rest, more := strings.Cut(strings.TrimSpace(text), "\n")
+	runes := []rune(plainText(first))
 	if len(runes) > most {
 		runes, more = append(runes[:most], '…'), more && rest == ""
 	}

@@ -17,7 +17,7 @@ const controlGroup = "control"
 func (p *processes) routes(t *testing.T) *quoratev1.RoutingMap {
 	t.Helper()
 	if p.routing != nil {
-		return p.routing // nothing is split or moved here
+		return p.routing // whoever moves slots drops it
 	}
 	c := mustClient(t, p.rotated(0)...)
 	until(t, "a node tells the map", func() bool {

@@ -14,6 +14,7 @@ type changedView struct {
 	Node      string `json:"node,omitempty"`
 	Partition string `json:"partition,omitempty"`
 	Token     string `json:"token,omitempty"`
+	Plan      uint64 `json:"plan,omitempty"`
 	Done      string `json:"done"` // what has become of it
 }
 
@@ -22,7 +23,7 @@ func (o *options) printChanged(cmd *cobra.Command, v changedView, next string) e
 	if o.output != outputTable {
 		return o.output.print(cmd.OutOrStdout(), v, nil)
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: %s%s\n", v.Node+v.Partition+v.Token, v.Done, next)
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: %s%s\n", v.Node+v.Partition+v.Token+planName(v.Plan), v.Done, next)
 	return err
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
@@ -11,20 +12,25 @@ import (
 )
 
 func newPartition(o *options) *cobra.Command {
-	return newGroup("partition", "Look after the partitions", newPartitionList(o), newTransferLeader(o))
+	return newGroup("partition", "Look after the partitions",
+		newPartitionList(o), newTransferLeader(o), newPartitionSplit(o), newPartitionMerge(o), newPartitionMove(o),
+		newPartitionAbort(o), newPartitionRecover(o))
 }
 
 // partitionsView is the list of partitions as it is printed.
 type partitionsView struct {
 	Control    *partitionView  `json:"control"` // null before the cluster is made
 	Partitions []partitionView `json:"partitions"`
+	Plans      []planView      `json:"plans"` // the newest first; null where they are not known
 }
 
 func newPartitionList(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
-		Short: "Show the partitions, who leads them, and what they own",
-		Args:  usageArgs(cobra.NoArgs),
+		Short: "Show the partitions, who leads them, what they own, and what is moved",
+		Long: `list shows the partitions, and the plans that move slots between them: those under way, and the last ones that
+have ended. -o json and -o yaml have more of the latter.`,
+		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.withSession(cmd, func(ctx context.Context, s *session) error {
 				r, err := clusterStatus(ctx, s)
@@ -36,18 +42,37 @@ func newPartitionList(o *options) *cobra.Command {
 					return quotaerr.New(quotaerr.NoQuorum, "the node that was asked has no part in a cluster yet, or is "+
 						"starting: `quorate cluster status` shows what it waits for; ask another node, or again")
 				}
-				return o.output.print(cmd.OutOrStdout(), partitionsView{v.Control, v.Partitions}, func(t table.Writer) {
-					t.AppendHeader(table.Row{"partition", "leader", "term", "voters", "learners", "slots", "policy", "applied"})
-					for _, p := range v.groups() {
-						t.AppendRow(table.Row{
-							p.ID, dash(p.Leader), p.Term, shortList(p.voters()), shortList(p.learners()), slotsText(p.Ranges),
-							p.policyText(), p.AppliedIndex,
-						})
-					}
-				})
+				out := partitionsView{Control: v.Control, Partitions: v.Partitions}
+				plans, err := call(ctx, s, s.ListPlans, &quoratev1.ListPlansRequest{})
+				if err == nil {
+					out.Plans = plansOf(plans)
+				} else {
+					fmt.Fprintf(cmd.ErrOrStderr(), "the plans are not known: %v\n", plainText(err.Error()))
+				}
+				return o.printPartitions(cmd, v, out)
 			})
 		},
 	}
+}
+
+func (o *options) printPartitions(cmd *cobra.Command, v clusterView, out partitionsView) error {
+	w := cmd.OutOrStdout()
+	err := o.output.print(w, out, func(t table.Writer) {
+		t.AppendHeader(table.Row{"partition", "leader", "term", "voters", "learners", "slots", "policy", "applied"})
+		for _, p := range v.groups() {
+			t.AppendRow(table.Row{
+				p.ID, dash(p.Leader), p.Term, shortList(p.voters()), shortList(p.learners()), slotsText(p.Ranges),
+				p.policyText(), p.AppliedIndex,
+			})
+		}
+	})
+	if err != nil || o.output != outputTable || len(out.Plans) == 0 {
+		return err
+	}
+	if _, err := fmt.Fprintln(w); err != nil {
+		return err
+	}
+	return o.output.print(w, nil, func(t table.Writer) { fillPlans(t, out.Plans) })
 }
 
 func newTransferLeader(o *options) *cobra.Command {

@@ -77,6 +77,7 @@ func newRoot() *cobra.Command {
 		newClass(o),
 		newUsage(o),
 		newAudit(o),
+		newSnapshot(o),
 		newSimulate(o),
 	)
 	root.Long = `quorate decides, for a fleet of API gateways, whether a request may consume its caller's
