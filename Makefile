@@ -27,7 +27,7 @@ FUZZTIME ?= 20s
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: build ## build, then run a local cluster in the foreground
@@ -91,9 +91,26 @@ disk: build ## as root: cut the power of real processes, fill and kill their dis
 	  $(GO) test -tags=$(TAGS) -count=1 -v -timeout $$((20 + 15 * $(ROUNDS)))m ./disk
 
 .PHONY: chaos
-chaos: build ## five nodes with TLS: added, drained, killed, paused, replaced, policies changed, under load
+chaos: build unguarded ## five nodes with TLS: added, drained, killed, cut off, replaced, slots moved, restored, under load
 	cd jepsen && QUORATE_BINARY=$(CURDIR)/$(BIN)/quorate \
-	  $(GO) test -tags=$(TAGS) -count=1 -v -timeout 15m ./cluster
+	  QUORATE_UNGUARDED_BINARY=$(CURDIR)/$(BIN)/quorate-unguarded \
+	  $(GO) test -tags=$(TAGS) -count=1 -v -timeout 20m ./cluster
+
+# The program that tests can hold at given points; it is for nothing else.
+.PHONY: unguarded
+unguarded:
+	CGO_ENABLED=0 $(GO) build -tags=$(TAGS),unguarded -trimpath -o $(BIN)/quorate-unguarded ./cmd/quorate
+
+.PHONY: moves
+moves: build unguarded ## split, merge and move with each fault at each step: all cases, an hour or so
+	cd jepsen && QUORATE_BINARY=$(CURDIR)/$(BIN)/quorate \
+	  QUORATE_UNGUARDED_BINARY=$(CURDIR)/$(BIN)/quorate-unguarded QUORATE_MOVES=all \
+	  $(GO) test -tags=$(TAGS) -count=1 -v -timeout 2h -run '^TestMoves$$' ./cluster
+
+.PHONY: bench-moves
+bench-moves: build ## move 100,000 keys under load: how long nobody decides, how many checks wait
+	cd jepsen && QUORATE_BINARY=$(CURDIR)/$(BIN)/quorate \
+	  $(GO) test -tags=$(TAGS) -count=1 -v -timeout 30m -run '^$$' -bench '^BenchmarkFreeze$$' -benchtime 3x ./cluster
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint $(TOOLS)/buf ## check style, likely mistakes and forbidden imports

@@ -26,6 +26,7 @@ const (
 	brokenRevision  = "revision"  // a revision that there was not, or not yet
 	brokenAnswer    = "answer"    // an error that no fault excuses, or an answer that contradicts itself
 	brokenRemaining = "remaining" // a room that is negative, or larger than it can be
+	brokenSum       = "sum"       // a room that does not go with what was admitted
 )
 
 // Report is what a history shows.
@@ -34,6 +35,9 @@ type Report struct {
 	Errors                              map[string]int // by reason
 	Reached                             int            // windows that were certainly full
 	Carried                             int            // those of them by an earlier rule that was still enforced
+	Sums                                int            // rooms that were compared with what was admitted
+	Exact                               int            // those of them that could not have been different by one
+	Slowest                             time.Duration  // the longest that a check was without a decision that got one
 	ByRevision                          map[uint64]int // decisions
 	Violations                          map[string]int // by kind
 	Texts                               []string       // of the first violations
@@ -50,8 +54,10 @@ func (r *Report) String() string {
 		reasons = append(reasons, fmt.Sprintf("%s %d", word, r.Errors[reason]))
 	}
 	return fmt.Sprintf("admitted %d, denied %d, answered from records %d, outcome not known %d, full windows %d, "+
-		"%d of them by earlier rules, decisions by revision %v; attempts refused: %s",
-		r.Admitted, r.Denied, r.Replayed, r.Unknown, r.Reached, r.Carried, r.ByRevision, strings.Join(reasons, ", "))
+		"%d of them by earlier rules, sums %d, %d of them exact, longest wait %v, decisions by revision %v; "+
+		"attempts refused: %s",
+		r.Admitted, r.Denied, r.Replayed, r.Unknown, r.Reached, r.Carried, r.Sums, r.Exact,
+		r.Slowest.Round(time.Millisecond), r.ByRevision, strings.Join(reasons, ", "))
 }
 
 // Err is what was broken; nil when nothing was.
@@ -65,7 +71,7 @@ func (r *Report) Err() error {
 // excused are the errors that faults excuse; the empty one is no answer. A cost can be above a limit that was lowered.
 var excused = map[string]bool{
 	"": true, "not_leader": true, "no_quorum": true, "outcome_unknown": true, "policy_lease_expired": true,
-	"overloaded": true, "wrong_epoch": true, "cost_exceeds_limit": true,
+	"overloaded": true, "wrong_epoch": true, "cost_exceeds_limit": true, "frozen": true,
 }
 
 // checker goes through one history.
@@ -95,6 +101,7 @@ func Examine(h *History) *Report {
 		}
 		slices.SortFunc(admissions, func(a, b admission) int { return cmp.Compare(a.from, b.from) })
 		c.order(checks)
+		c.sums(checks, admissions)
 		for i := range h.Revisions {
 			c.caps(&h.Revisions[i], admissions)
 			c.carried(&h.Revisions[i], admissions)
@@ -123,9 +130,12 @@ func (c *checker) revision(number uint64) *Revision {
 
 // answers looks at what was said to one check.
 func (c *checker) answers(check *Check) {
-	known := false
+	known, first := false, never
 	for i := range check.Attempts {
 		a := &check.Attempts[i]
+		if a.Answer.decided() {
+			first = min(first, a.Received)
+		}
 		switch {
 		case !a.Answer.decided():
 			c.Errors[a.Answer.Reason]++
@@ -141,6 +151,9 @@ func (c *checker) answers(check *Check) {
 		known = true
 		c.room(check, a)
 		c.decidedUnder(check, a)
+	}
+	if known {
+		c.Slowest = max(c.Slowest, first-check.first())
 	}
 	_, admitted := check.admission()
 	switch {

@@ -45,6 +45,18 @@ func (s *script) check(class string, sent, received float64, allowed bool) *Chec
 	return c
 }
 
+// room is what the answer to a check tells of its limit: 2 in an hour.
+func (s *script) room(c *Check, remaining int64) {
+	c.Attempts[0].Answer.Limits = []LimitAnswer{{"long", 2, remaining}}
+}
+
+// long is a policy whose class a admits 2 within an hour, which is longer than any history here.
+func long() Policy {
+	p := limited("v1", 2)
+	p.Classes["a"].Limits[0] = Limit{"long", 2, Window(time.Hour)}
+	return p
+}
+
 // again repeats a check and gets its record.
 func (s *script) again(c *Check, sent, received float64) *Attempt {
 	a := c.Attempts[0]
@@ -309,6 +321,58 @@ func TestChecker(t *testing.T) {
 		{"an allow that consumed nothing", brokenRemaining, func(s *script) {
 			s.policy(limited("v1", 9), -2, -1)
 			s.check("a", 1, 1.1, true).Attempts[0].Answer.Limits = []LimitAnswer{{"a", 9, 9}}
+		}},
+		{"a move that gives a fresh budget", brokenCap, func(s *script) {
+			s.policy(long(), -2, -1)
+			s.check("a", 1, 1.1, true)
+			s.check("a", 2, 2.1, true)
+			s.check("a", 900, 900.1, true).Attempts[0].Node = "n1"
+		}},
+		{"a move that forgets what was used, before anybody used it again", brokenSum, func(s *script) {
+			s.policy(long(), -2, -1)
+			s.room(s.check("a", 1, 1.1, true), 1)
+			s.room(s.check("a", 900, 900.1, true), 1)
+		}},
+		{"a move that brings usage twice", brokenSum, func(s *script) {
+			s.policy(long(), -2, -1)
+			s.room(s.check("a", 1, 1.1, true), 1)
+			s.room(s.check("a", 900, 900.1, false), 0)
+		}},
+		{"a move that brings what was used", "", func(s *script) {
+			s.policy(long(), -2, -1)
+			s.room(s.check("a", 1, 1.1, true), 1)
+			s.room(s.check("a", 900, 900.1, true), 0)
+			s.room(s.check("a", 900.2, 900.3, false), 0)
+		}},
+		{"a room less for a check whose fate is not known", "", func(s *script) {
+			s.policy(long(), -2, -1)
+			s.check("a", 1, 1.1, true).Attempts[0] = Attempt{Sent: at(1), Received: never}
+			s.room(s.check("a", 2, 2.1, true), 0)
+		}},
+		{"a room less for a check that is under way", "", func(s *script) {
+			s.policy(long(), -2, -1)
+			s.room(s.check("a", 1, 1.3, true), 0)
+			s.room(s.check("a", 1.1, 1.2, true), 1)
+		}},
+		{"a room of what has expired", "", func(s *script) {
+			s.policy(limited("v1", 2), -2, -1)
+			s.check("a", 1, 1.1, true)
+			s.check("a", 5, 5.1, true).Attempts[0].Answer.Limits = []LimitAnswer{{"a", 2, 1}}
+		}},
+		{"a room of what cannot have expired", brokenSum, func(s *script) {
+			s.policy(limited("v1", 2), -2, -1)
+			s.check("a", 1, 1.1, true)
+			s.check("a", 4.8, 4.9, true).Attempts[0].Answer.Limits = []LimitAnswer{{"a", 2, 1}}
+		}},
+		{"an id that is admitted at both ends of a move", brokenID, func(s *script) {
+			s.policy(limited("v1", 9), -2, -1)
+			b := s.again(s.check("a", 1, 1.1, true), 9, 9.1)
+			b.Node, b.Answer.Replayed = "n1", false
+		}},
+		{"an id that is denied where the move brought it, and was admitted before", brokenID, func(s *script) {
+			s.policy(limited("v1", 9), -2, -1)
+			b := s.again(s.check("a", 1, 1.1, true), 9, 9.1)
+			b.Node, b.Answer.Allowed, b.Answer.Reason, b.Answer.Replayed = "n1", false, "quota_exhausted", false
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

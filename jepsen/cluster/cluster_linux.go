@@ -26,11 +26,17 @@ type Options struct {
 	First      int    // that the cluster is made of; the others are down
 	Partitions int
 	Policy     Policy // that it begins with
+	// Cuts puts a network between the nodes that can cut them off.
+	Cuts bool
+	// Moves says that partitions come and go. Partitions then tells only how many there are at first.
+	Moves bool
 }
 
 // Cluster is nodes with TLS on loopback.
 type Cluster struct {
 	Nodes []*Node // those that may run; without those that were removed
+	// Network is between the nodes; nil without Options.Cuts.
+	Network *process.Network
 
 	options Options
 	dir     string
@@ -48,12 +54,8 @@ func NewCluster(ctx context.Context, dir string, o Options) (_ *Cluster, err err
 	if err := c.certify(ctx); err != nil {
 		return nil, err
 	}
-	base, err := process.FreePorts(o.Nodes)
-	if err != nil {
+	if err := c.placeAll(); err != nil {
 		return nil, err
-	}
-	for k := range o.Nodes {
-		c.Nodes = append(c.Nodes, c.place(k, base))
 	}
 	for _, n := range c.Nodes {
 		if err := c.layOut(ctx, n); err != nil {
@@ -85,10 +87,27 @@ func (c *Cluster) certify(ctx context.Context) error {
 
 func (c *Cluster) file(name string) string { return filepath.Join(c.dir, name) }
 
-func (c *Cluster) place(k, base int) *Node {
-	n := &Node{process.NewNode(c.options.Binary, c.dir, k, base)}
-	n.DataDir = c.file(n.ID)
-	return n
+// placeAll gives the nodes their places.
+func (c *Cluster) placeAll() error {
+	base, err := process.FreePorts(c.options.Nodes)
+	if err != nil {
+		return err
+	}
+	if c.options.Cuts {
+		c.Network = process.NewNetwork()
+	}
+	for k := range c.options.Nodes {
+		n := &Node{process.NewNode(c.options.Binary, c.dir, k, base)}
+		n.DataDir = c.file(n.ID)
+		n.Environment = []string{"QUORATE_HOLD=" + c.file(holdFile)}
+		c.Nodes = append(c.Nodes, n)
+		if !c.options.Cuts {
+			n.Dialled = process.Addresses{GRPC: n.GRPC, Raft: n.Raft, Gossip: n.Gossip}
+		} else if err := c.Network.Carry(&n.Node); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // layOut writes a node's certificate and configuration.
@@ -100,9 +119,10 @@ func (c *Cluster) layOut(ctx context.Context, n *Node) error {
 	fmt.Fprintf(&b, "cluster_id: %s\nnode_id: %s\ndata_dir: %s\n", clusterID, n.ID, n.DataDir)
 	fmt.Fprintf(&b, "grpc: %q\nhttp: %q\nraft: %q\ngossip: %q\n", n.GRPC, n.HTTP, n.Raft, n.Gossip)
 	fmt.Fprintf(&b, "gossip_key_file: gossip.key\ntls: {ca: ca.pem, cert: node-%s.pem, key: node-%[1]s-key.pem}\n", n.ID)
+	fmt.Fprintf(&b, "advertise: {grpc: %q, raft: %q, gossip: %q}\n", n.Dialled.GRPC, n.Dialled.Raft, n.Dialled.Gossip)
 	b.WriteString("storage: {min_free_mib: 0}\njoin:\n")
 	for _, first := range c.Nodes[:c.options.First] {
-		fmt.Fprintf(&b, "  - %q\n", first.Raft)
+		fmt.Fprintf(&b, "  - %q\n", first.Dialled.Raft)
 	}
 	return os.WriteFile(n.Config, []byte(b.String()), 0o600)
 }
@@ -146,14 +166,19 @@ func (c *Cluster) Command(ctx context.Context, args ...string) ([]byte, error) {
 	return c.commandAt(ctx, addrs, args...)
 }
 
-// addrs are those of the nodes that have a process, in any order.
+// addrs are those of the nodes that have a process, in any order; those that are cut off come last.
 func (c *Cluster) addrs() (addrs []string) {
+	var cut []string
 	for _, k := range rand.Perm(len(c.Nodes)) {
-		if c.Nodes[k].Up() {
-			addrs = append(addrs, c.Nodes[k].GRPC)
+		switch n := c.Nodes[k]; {
+		case !n.Up():
+		case c.Network != nil && c.Network.IsCut(&n.Node):
+			cut = append(cut, n.GRPC)
+		default:
+			addrs = append(addrs, n.GRPC)
 		}
 	}
-	return addrs
+	return append(addrs, cut...)
 }
 
 func (c *Cluster) commandAt(ctx context.Context, addrs []string, args ...string) ([]byte, error) {
@@ -195,6 +220,9 @@ func (c *Cluster) Close() error {
 	var errs []error
 	for _, n := range c.Nodes {
 		errs = append(errs, n.Kill())
+	}
+	if c.Network != nil {
+		errs = append(errs, c.Network.Close())
 	}
 	return errors.Join(errs...)
 }

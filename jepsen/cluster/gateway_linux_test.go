@@ -49,5 +49,5 @@ func (w *world) mustDecideAt(n *Node, since time.Duration) {
 		}
 		return len(decided) >= 20
 	}))
-	w.say("%s has no replica, and decided again %v after", n.ID, (first - since).Round(time.Millisecond))
+	w.say("%s decided again %v after", n.ID, (first - since).Round(time.Millisecond))
 }

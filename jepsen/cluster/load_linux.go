@@ -26,7 +26,11 @@ const (
 	// avoidFor is how long a node that gave no answer is asked less.
 	avoidFor = 2 * time.Second
 	// maxChecks bounds a load.
-	maxChecks = 100_000
+	maxChecks = 400_000
+	// echoFor is how old a check gets that is repeated once more, well within the replay horizon.
+	echoFor = 20 * time.Second
+	// maxEcho bounds how many checks back are looked at to find one to repeat.
+	maxEcho = 2000
 )
 
 // LoadOptions are what differs between loads.
@@ -36,6 +40,10 @@ type LoadOptions struct {
 	Principals int
 	Classes    []string      // what is asked for; one that is named twice is asked for twice as often
 	Pause      time.Duration // of each client between two checks
+	// Hot are the first of the principals, for whom every second check is; 0: none is asked for more than others.
+	Hot int
+	// Echo has decided checks repeated some time later, on average each one time in so many; 0: none is.
+	Echo int
 }
 
 // Load has checks decided until it is stopped, and records them. Its methods may be called by several goroutines.
@@ -47,16 +55,18 @@ type Load struct {
 	stop    chan struct{}
 	done    sync.WaitGroup
 	halt    sync.Once
+	turn    sync.RWMutex // clients hold it while they ask
 
 	mu      sync.Mutex // guards the fields below
+	first   int        // the number of the first principal that is asked for
 	checks  []*Check
 	silent  map[string]time.Duration // when a node last gave no answer
 	answers []Attempt                // all that were answered, as they came in
 	failed  []Attempt                // all that were not
 }
 
-// StartLoad begins a load on all nodes of a cluster.
-func (c *Cluster) StartLoad(o LoadOptions) (*Load, error) {
+// StartLoad begins a load on all nodes of a cluster. Once ctx has ended nothing is answered any more.
+func (c *Cluster) StartLoad(ctx context.Context, o LoadOptions) (*Load, error) {
 	config, err := c.gateway()
 	if err != nil {
 		return nil, err
@@ -69,7 +79,7 @@ func (c *Cluster) StartLoad(o LoadOptions) (*Load, error) {
 		}},
 	}
 	for k := range o.Clients {
-		l.done.Go(func() { l.work(rand.New(rand.NewPCG(o.Seed, uint64(k)))) })
+		l.done.Go(func() { l.work(ctx, rand.New(rand.NewPCG(o.Seed, uint64(k)))) })
 	}
 	return l, nil
 }
@@ -77,55 +87,136 @@ func (c *Cluster) StartLoad(o LoadOptions) (*Load, error) {
 // Now is the instant of the history that the load writes.
 func (l *Load) Now() time.Duration { return time.Since(l.begun) }
 
-func (l *Load) work(r *rand.Rand) {
+func (l *Load) work(ctx context.Context, r *rand.Rand) {
 	for {
 		select {
 		case <-l.stop:
 			return
+		case <-ctx.Done():
+			return
 		case <-time.After(l.options.Pause/2 + rand.N(l.options.Pause+1)):
 		}
-		check := l.next(r)
-		if check == nil {
+		if !l.once(ctx, r) {
 			return
-		}
-		if r.IntN(8) == 0 { // an impatient client: the same id twice at once
-			var twice sync.WaitGroup
-			other := rand.New(rand.NewPCG(r.Uint64(), 0))
-			twice.Go(func() { l.decide(check, other) })
-			l.decide(check, r)
-			twice.Wait()
-			continue
-		}
-		if l.decide(check, r) && r.IntN(6) == 0 { // one that forgets that it has an answer
-			l.attempt(check, l.pick(r))
 		}
 	}
 }
 
+// once is what a client does at a time. It reports false when there have been too many checks.
+func (l *Load) once(ctx context.Context, r *rand.Rand) bool {
+	l.turn.RLock()
+	defer l.turn.RUnlock()
+	check := l.next(r)
+	if check == nil {
+		return false
+	}
+	if r.IntN(8) == 0 { // an impatient client: the same id twice at once
+		var twice sync.WaitGroup
+		other := rand.New(rand.NewPCG(r.Uint64(), 0))
+		twice.Go(func() { l.decide(ctx, check, other) })
+		l.decide(ctx, check, r)
+		twice.Wait()
+		return true
+	}
+	if l.decide(ctx, check, r) && r.IntN(6) == 0 { // one that forgets that it has an answer
+		l.attempt(ctx, check, l.pick(r))
+	}
+	if l.options.Echo > 0 && r.IntN(l.options.Echo) == 0 {
+		if old := l.older(r); old != nil {
+			l.attempt(ctx, old, l.pick(r))
+		}
+	}
+	return true
+}
+
+// Quiet runs f while no client asks for anything.
+func (l *Load) Quiet(f func() error) error {
+	l.turn.Lock()
+	defer l.turn.Unlock()
+	return f()
+}
+
+// older draws a check that has been decided some time ago; nil when it finds none.
+func (l *Load) older(r *rand.Rand) *Check {
+	now := l.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for range 8 {
+		check := l.checks[len(l.checks)-1-r.IntN(min(len(l.checks), maxEcho))]
+		decided := slices.ContainsFunc(check.Attempts, func(a Attempt) bool { return a.Answer.decided() })
+		if decided && now-check.first() < echoFor {
+			return check
+		}
+	}
+	return nil
+}
+
+// Renew has n principals that were asked for replaced by new ones.
+func (l *Load) Renew(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.first += n
+}
+
+// AskEach asks for one decision in a class of each principal of the present, or, with all, that there has been.
+func (l *Load) AskEach(ctx context.Context, class string, r *rand.Rand, all bool) error {
+	l.mu.Lock()
+	k, end := l.first, l.first+l.options.Principals
+	l.mu.Unlock()
+	if all {
+		k = 0
+	}
+	for ; k < end; k++ {
+		check := &Check{Principal: fmt.Sprint("p", k), Class: class, Cost: 1}
+		if !l.add(check) {
+			return fmt.Errorf("there have been %d checks, and there may be no more", maxChecks)
+		}
+		if !l.decide(ctx, check, r) {
+			return fmt.Errorf("%s of principal %s is not decided", check.ID, check.Principal)
+		}
+	}
+	return nil
+}
+
 // next draws a new check; nil when there have been too many.
 func (l *Load) next(r *rand.Rand) *Check {
+	l.mu.Lock()
+	first := l.first
+	l.mu.Unlock()
+	of := l.options.Principals
+	if l.options.Hot > 0 && r.IntN(2) == 0 {
+		of = l.options.Hot
+	}
 	check := &Check{
-		Principal: fmt.Sprint("p", r.IntN(l.options.Principals)),
+		Principal: fmt.Sprint("p", first+r.IntN(of)),
 		Class:     l.options.Classes[r.IntN(len(l.options.Classes))], Cost: 1,
 	}
 	if r.IntN(10) == 0 {
 		check.Cost = 2
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.checks) >= maxChecks {
+	if !l.add(check) {
 		return nil
 	}
-	check.ID = fmt.Sprint("d", len(l.checks))
-	l.checks = append(l.checks, check)
 	return check
 }
 
+// add gives a check its id. It reports false when there have been too many.
+func (l *Load) add(check *Check) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.checks) >= maxChecks {
+		return false
+	}
+	check.ID = fmt.Sprint("d", len(l.checks))
+	l.checks = append(l.checks, check)
+	return true
+}
+
 // decide asks one node after another until one decides, and reports whether one did.
-func (l *Load) decide(check *Check, r *rand.Rand) bool {
+func (l *Load) decide(ctx context.Context, check *Check, r *rand.Rand) bool {
 	until := l.Now() + retryFor
 	for {
-		a := l.attempt(check, l.pick(r))
+		a := l.attempt(ctx, check, l.pick(r))
 		if a.Answer.decided() || a.Answer.Reason == "cost_exceeds_limit" {
 			return true
 		}
@@ -134,6 +225,8 @@ func (l *Load) decide(check *Check, r *rand.Rand) bool {
 		}
 		select {
 		case <-l.stop:
+			return false
+		case <-ctx.Done():
 			return false
 		case <-time.After(retryPause):
 		}
@@ -156,9 +249,9 @@ func (l *Load) pick(r *rand.Rand) *Node {
 }
 
 // attempt sends a check once and records what came of it.
-func (l *Load) attempt(check *Check, n *Node) Attempt {
+func (l *Load) attempt(ctx context.Context, check *Check, n *Node) Attempt {
 	a := Attempt{Node: n.ID, Sent: l.Now(), Received: never}
-	answer, err := l.ask(check, n)
+	answer, err := l.ask(ctx, check, n)
 	now := l.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -173,8 +266,8 @@ func (l *Load) attempt(check *Check, n *Node) Attempt {
 	return a
 }
 
-func (l *Load) ask(check *Check, n *Node) (answer Answer, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
+func (l *Load) ask(ctx context.Context, check *Check, n *Node) (answer Answer, err error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	body, err := json.Marshal(map[string]any{
 		"principal": check.Principal, "api_class": check.Class, "decision_id": check.ID, "cost": check.Cost,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -31,14 +32,14 @@ func mustSeed(t *testing.T) (uint64, *rand.Rand) {
 }
 
 // within is a context that ends after a time, or with the test.
-func within(t *testing.T, d time.Duration) context.Context {
+func within(t testing.TB, d time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -59,8 +60,10 @@ type world struct {
 func mustWorld(t *testing.T, o Options, l LoadOptions) *world {
 	t.Helper()
 	var err error
-	o.Binary, err = process.Program()
-	must(t, err)
+	if o.Binary == "" {
+		o.Binary, err = process.Program()
+		must(t, err)
+	}
 	seed, r := mustSeed(t)
 	c, err := NewCluster(within(t, 60*time.Second), t.TempDir(), o)
 	must(t, err)
@@ -71,9 +74,10 @@ func mustWorld(t *testing.T, o Options, l LoadOptions) *world {
 			}
 		}
 		must(t, c.Close())
+		mustKeepLogs(t, c)
 	})
 	l.Seed = seed
-	load, err := c.StartLoad(l)
+	load, err := c.StartLoad(t.Context(), l)
 	must(t, err)
 	w := &world{Cluster: c, t: t, load: load, policies: NewPolicies(c, load.Now), rand: r}
 	t.Cleanup(func() {
@@ -89,10 +93,28 @@ func mustWorld(t *testing.T, o Options, l LoadOptions) *world {
 	return w
 }
 
+// mustKeepLogs copies the nodes' logs to where QUORATE_CLUSTER_LOGS says.
+func mustKeepLogs(t *testing.T, c *Cluster) {
+	t.Helper()
+	dir := os.Getenv("QUORATE_CLUSTER_LOGS")
+	if dir == "" {
+		return
+	}
+	must(t, os.MkdirAll(dir, 0o700))
+	for _, n := range c.Nodes {
+		text, err := os.ReadFile(n.Log)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, filepath.Base(n.Log)), text, 0o600)
+		}
+		must(t, err)
+	}
+}
+
 // say logs what happens, with the instant of the history.
 func (w *world) say(format string, args ...any) {
 	w.t.Helper()
-	w.t.Logf("%8.3f "+format, append([]any{w.load.Now().Seconds()}, args...)...)
+	clock := time.Now().UTC().Format("05.000") // as the nodes' logs have it
+	w.t.Logf("%8.3f :%s "+format, append([]any{w.load.Now().Seconds(), clock}, args...)...)
 }
 
 // mustDecide waits until n checks that are sent from now on are decided.

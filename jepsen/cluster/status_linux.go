@@ -30,6 +30,7 @@ type GroupState struct {
 	Leader   string         `json:"leader"`
 	Revision uint64         `json:"policy_revision"`
 	Replicas []ReplicaState `json:"replica_states"`
+	Ranges   []Range        `json:"ranges"`
 }
 
 // ReplicaState is how far a replica is.
@@ -108,7 +109,7 @@ func (c *Cluster) Status(ctx context.Context) (*Status, error) {
 	if err := json.Unmarshal(out, s); err != nil {
 		return nil, fmt.Errorf("cluster status: %w: %s", err, out)
 	}
-	if len(s.Partitions) != c.options.Partitions || s.Control == nil {
+	if len(s.Partitions) != c.options.Partitions && !c.options.Moves || s.Control == nil {
 		return nil, fmt.Errorf("cluster status: want the control group and %d partitions: %s", c.options.Partitions, out)
 	}
 	return s, nil
@@ -152,6 +153,7 @@ func (c *Cluster) AwaitAgreement(ctx context.Context) error {
 			last = err
 			return false
 		}
+		all := true
 		for _, g := range s.groups() {
 			unsettled, differ := g.settled()
 			if differ != nil {
@@ -159,11 +161,12 @@ func (c *Cluster) AwaitAgreement(ctx context.Context) error {
 			}
 			if unsettled != nil {
 				last = unsettled
-				continue
+			} else {
+				agreed[g.ID] = true
 			}
-			agreed[g.ID] = true
+			all = all && agreed[g.ID]
 		}
-		return differs != nil || len(agreed) == 1+c.options.Partitions
+		return differs != nil || all
 	})
 	if err != nil {
 		err = fmt.Errorf("%w: %w", err, last)

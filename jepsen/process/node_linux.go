@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -29,11 +30,18 @@ type Node struct {
 	Config  string // the file that it is started with
 	Log     string // the file that its processes write to
 
+	// Dialled is where the other nodes dial it, when a Network is between them. Else it is not used.
+	Dialled Addresses
+
 	Binary      string
 	Environment []string // NAME=value, beside this process's own
 
-	run *run // nil while it is down
+	run *run          // nil while it is down
+	pid *atomic.Int64 // of the last process; 0 before there was one
 }
+
+// Addresses are where a node is dialled by others, as host:port.
+type Addresses struct{ GRPC, Raft, Gossip string }
 
 // run is one process of a node.
 type run struct {
@@ -50,6 +58,7 @@ func NewNode(binary, dir string, k, base int) Node {
 	id := fmt.Sprint("n", k)
 	return Node{
 		ID: id, GRPC: at(0), HTTP: at(1), Raft: at(2), Gossip: at(3), Binary: binary,
+		Dialled: Addresses{GRPC: at(4), Raft: at(5), Gossip: at(6)}, pid: &atomic.Int64{},
 		Config: filepath.Join(dir, id+".yaml"), Log: filepath.Join(dir, id+".log"),
 	}
 }
@@ -90,6 +99,7 @@ func (n *Node) Start() error {
 	if err := <-started; err != nil {
 		return fmt.Errorf("node %s: %w", n.ID, err)
 	}
+	n.pid.Store(int64(r.cmd.Process.Pid))
 	go func() {
 		_ = r.cmd.Wait() // the status is looked at in AwaitEnd
 		close(r.ended)
@@ -97,6 +107,9 @@ func (n *Node) Start() error {
 	n.run = r
 	return nil
 }
+
+// PID is the id of the last process; 0 before there was one.
+func (n *Node) PID() int { return int(n.pid.Load()) }
 
 // Up reports whether the process has not ended.
 func (n *Node) Up() bool { return n.run != nil && !n.Ended() }

@@ -23,6 +23,15 @@ func (n *Node) Pause(ctx context.Context) error {
 	return Await(ctx, n.ID+" stands still", func() bool { return still(n.run.cmd.Process.Pid) })
 }
 
+// Stands reports whether all of the process stands still, be it that it has stopped itself. It then counts as paused.
+func (n *Node) Stands() bool {
+	if !n.Up() || !still(n.run.cmd.Process.Pid) {
+		return false
+	}
+	n.run.paused = true
+	return true
+}
+
 // still reports whether every thread of a process is stopped.
 func still(pid int) bool {
 	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))

@@ -9,8 +9,12 @@ import (
 	"strings"
 )
 
-// portsPerNode is how far apart the ports of two nodes are.
-const portsPerNode = 10
+const (
+	// portsPerNode is how far apart the ports of two nodes are.
+	portsPerNode = 10
+	// portsUsed are those of them that may be listened on.
+	portsUsed = 7
+)
 
 // FreePorts finds a base with room for n nodes' ports, portsPerNode each, below those that the kernel gives to outgoing
 // connections: one of these could take the port of a node that is down.
@@ -38,7 +42,7 @@ func FreePorts(n int) (int, error) {
 
 func allFree(base, n int) bool {
 	for k := range n {
-		for offset := range 4 {
+		for offset := range portsUsed {
 			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", base+portsPerNode*k+offset))
 			if err != nil {
 				return false

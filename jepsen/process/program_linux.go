@@ -28,15 +28,22 @@ func Build(dir string, tags ...string) (string, error) {
 	return binary, nil
 }
 
-// builtIn is the directory of the program that Program has built; empty when it has built none.
-var builtIn string
+// builtIn are the directories of the programs that were built here.
+var builtIn []string
 
 // Program is the program under test: what QUORATE_BINARY names, an absolute path; else it is built, once. Whoever
-// calls it calls RemoveProgram in the end.
-var Program = sync.OnceValues(func() (string, error) {
-	if b := os.Getenv("QUORATE_BINARY"); b != "" {
+// calls it calls RemoveProgram in the end. It is not to be called by several goroutines at once with Unguarded.
+var Program = sync.OnceValues(func() (string, error) { return given("QUORATE_BINARY") })
+
+// Unguarded is the same for the program with the build tag unguarded, which a test can hold at given points:
+// QUORATE_UNGUARDED_BINARY names it.
+var Unguarded = sync.OnceValues(func() (string, error) { return given("QUORATE_UNGUARDED_BINARY", "unguarded") })
+
+// given is the program that a variable names; without one it is built.
+func given(variable string, tags ...string) (string, error) {
+	if b := os.Getenv(variable); b != "" {
 		if !filepath.IsAbs(b) {
-			return "", fmt.Errorf("QUORATE_BINARY is %q: give an absolute path", b)
+			return "", fmt.Errorf("%s is %q: give an absolute path", variable, b)
 		}
 		return b, nil
 	}
@@ -44,17 +51,16 @@ var Program = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	builtIn = dir
-	return Build(dir)
-})
+	builtIn = append(builtIn, dir)
+	return Build(dir, tags...)
+}
 
-// RemoveProgram removes what Program has built, once nothing runs any more.
+// RemoveProgram removes what was built here, once nothing runs any more.
 func RemoveProgram() {
-	if builtIn == "" {
-		return
-	}
-	if err := os.RemoveAll(builtIn); err != nil {
-		fmt.Fprintln(os.Stderr, err)
+	for _, dir := range builtIn {
+		if err := os.RemoveAll(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
 	}
 }
 

@@ -1,0 +1,121 @@
+package cluster
+
+import (
+	"slices"
+	"time"
+)
+
+// sums compares the room that each decision told, limit by limit, with what had been admitted by then. What was
+// certainly admitted before and within the window is missing from the room: else usage was lost. Where the window is
+// longer than the history, nothing else than what may have been admitted by then is missing: else usage was made up.
+// Only limits count under which everything is known, so that no earlier rule is enforced beside them.
+func (c *checker) sums(checks []*Check, admissions []admission) {
+	for _, check := range checks {
+		for i := range check.Attempts {
+			a := &check.Attempts[i]
+			if !a.Answer.decided() || a.Answer.Replayed {
+				continue
+			}
+			if r := c.revision(a.Answer.Revision); r != nil {
+				c.sumsOf(check, a, r, checks, admissions)
+			}
+		}
+	}
+}
+
+func (c *checker) sumsOf(check *Check, a *Attempt, r *Revision, checks []*Check, admissions []admission) {
+	_, known := c.known.of(r.Number)
+	if known.exact(check.Class).most > a.Sent {
+		return
+	}
+	for _, l := range r.Policy.rule(check.Class) {
+		told := slices.IndexFunc(a.Answer.Limits, func(t LimitAnswer) bool { return t.Name == l.Name && t.Limit == l.Max })
+		if told < 0 {
+			continue
+		}
+		room := a.Answer.Limits[told].Remaining
+		if room < 0 || a.Answer.Allowed && room > l.Max-check.Cost {
+			continue // which is wrong already
+		}
+		least := c.least(check, a, r, l, admissions)
+		c.Sums++
+		if room > max(0, l.Max-least) {
+			c.violated(brokenSum, "%s of %s, class %s: at least %d of %d are used of %s, and %d remain: %+v",
+				check.ID, check.Principal, check.Class, least, l.Max, l.Name, room, a)
+			continue
+		}
+		if time.Duration(l.Window) < a.Received || len(c.history.Revisions) > 1 && !c.unchanged(check.Class, l) {
+			continue
+		}
+		most := c.most(check, a, l, checks)
+		if room < max(0, l.Max-most) {
+			c.violated(brokenSum, "%s of %s, class %s: at most %d of %d are used of %s, and only %d remain: %+v",
+				check.ID, check.Principal, check.Class, most, l.Max, l.Name, room, a)
+		}
+		if least == most {
+			c.Exact++
+		}
+	}
+}
+
+// least is what was used of a limit for sure when an answer was given: what was admitted before it was asked for, and
+// within the window.
+func (c *checker) least(check *Check, a *Attempt, r *Revision, l scoped, admissions []admission) (sum int64) {
+	since := max(c.known.since(r.Number, l.over), a.Received-time.Duration(l.Window))
+	for _, other := range admissions {
+		if other.from >= a.Sent {
+			break // they are in this order
+		}
+		if other.check != check && other.to < a.Sent && other.from > since && slices.Contains(l.over, c.countedIn(other)) {
+			sum += other.check.Cost
+		}
+	}
+	if a.Answer.Allowed {
+		sum += check.Cost
+	}
+	return sum
+}
+
+// most is what can have been used at most: what was admitted, or may have been, when the answer came.
+func (c *checker) most(check *Check, a *Attempt, l scoped, checks []*Check) (sum int64) {
+	for _, other := range checks {
+		if other != check && c.mayBeIn(other, l) && other.mayCount(a.Received) {
+			sum += other.Cost
+		}
+	}
+	if a.Answer.Allowed {
+		sum += check.Cost
+	}
+	return sum
+}
+
+// mayBeIn reports whether a limit counts a check, in any revision.
+func (c *checker) mayBeIn(check *Check, l scoped) bool {
+	return slices.ContainsFunc(c.history.Revisions, func(r Revision) bool {
+		return slices.Contains(l.over, r.Policy.resolve(check.Class))
+	})
+}
+
+// mayCount reports whether a check can have been admitted by an instant.
+func (c *Check) mayCount(by time.Duration) bool {
+	if _, admitted := c.admission(); admitted {
+		return c.first() < by
+	}
+	for i := range c.Attempts {
+		if a := &c.Attempts[i]; !a.Answer.decided() && a.Sent < by {
+			return true
+		}
+	}
+	return false
+}
+
+// unchanged reports whether a limit and the classes that it counts have been the same in all revisions.
+func (c *checker) unchanged(class string, l scoped) bool {
+	for i := range c.history.Revisions {
+		rule := c.history.Revisions[i].Policy.rule(class)
+		if !slices.ContainsFunc(rule, func(s scoped) bool { return s.Limit == l.Limit && slices.Equal(s.over, l.over) }) {
+			return false
+		}
+	}
+	return true
+}
