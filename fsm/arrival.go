@@ -6,7 +6,8 @@ import "slices"
 func (in *inbound) shift() Time { return in.base - in.manifest.FrozenAt }
 
 // open fixes what the import has to become, and the instant that its ages are counted back from. If the source
-// could move on, as one that nobody froze, it can be opened anew until it is sealed.
+// could move on, as one that nobody froze, it can be opened anew until it is sealed. A source that can install no
+// policy any more may have an older one than a partition that holds nothing yet.
 func (m *Machine) open(e *Entry) (Reason, string) {
 	if m.frozenBy != 0 {
 		return conflict("this partition is the source of plan %d", e.Plan)
@@ -20,7 +21,7 @@ func (m *Machine) open(e *Entry) (Reason, string) {
 	if at := e.Manifest.FrozenAt; at < 0 || at > MaxTime {
 		return conflict("the time %d of the freeze is out of range", at)
 	}
-	if r, detail := m.needRevision(e.Manifest.Revision); r != ReasonUnspecified {
+	if r, detail := m.needRevision(e.Manifest.Revision); r != ReasonUnspecified && (r != ReasonPolicyStale || !m.vacant()) {
 		return r, detail
 	}
 	m.begin(e.Plan)
@@ -61,7 +62,7 @@ func (m *Machine) seal(e *Entry) (*Manifest, Reason, string) {
 	if r != ReasonUnspecified {
 		return refused(r, detail)
 	}
-	if r, detail := m.checkHistory(in); r != ReasonUnspecified {
+	if r, detail := m.checkHistory(in, carried); r != ReasonUnspecified {
 		return refused(r, detail)
 	}
 	for s := range in.parts {
@@ -86,6 +87,7 @@ func (m *Machine) activate(e *Entry) (Reason, string) {
 	if err != nil {
 		panic("fsm: a sealed history is not read back: " + err.Error())
 	}
+	own := m.rev
 	m.inherit(l)
 	m.inbound = nil
 	m.packAll(in)
@@ -96,6 +98,9 @@ func (m *Machine) activate(e *Entry) (Reason, string) {
 	m.forgetNames()
 	m.forgetClasses()
 	m.shareKeys()
+	if own != m.rev {
+		m.install(own)
+	}
 	m.endPlan(e)
 	return ReasonUnspecified, ""
 }

@@ -19,6 +19,7 @@ import (
 // from what that model says, no limit that was listed and whose history was held for all of its window is ever
 // passed, and until the next policy every allow is one that the principal's own partition would have given as well.
 func TestMergedMachineAnswersAsTheReference(t *testing.T) {
+	merged, open, carried := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		var sides [2]*side
 		begin := func(s *reference.Session, e *fsm.Entry) {
@@ -43,6 +44,11 @@ func TestMergedMachineAnswersAsTheReference(t *testing.T) {
 			}
 		}
 		a.take(b)
+		if merged++; a.open {
+			open++
+		} else if len(a.m.Carried()) > 0 {
+			carried++
+		}
 		for range rapid.IntRange(1, 60).Draw(t, "later entries") {
 			if rapid.IntRange(0, 19).Draw(t, "restart") == 19 {
 				a.m = restored(t, a.m)
@@ -50,6 +56,9 @@ func TestMergedMachineAnswersAsTheReference(t *testing.T) {
 			a.apply(a.s.Next(t))
 		}
 	})
+	if open > merged/2 || carried < merged/30 {
+		t.Errorf("of %d merges %d left something open, %d carried rules without: it shows little", merged, open, carried)
+	}
 }
 
 // side is one partition of two.

@@ -104,9 +104,10 @@ func TestPackedSlotsAreDecided(t *testing.T) {
 // that the slots can come back while that goes on.
 func TestReleasedSlotsAreDroppedByAndBy(t *testing.T) {
 	_, _, h := mustPack(t)
-	h.release()
 	src := h.src
 	check := &fsm.Entry{Kind: fsm.KindBatch, Term: 1, Stamp: src.Now() + 3600e9, Checks: make([]fsm.Check, 1)}
+	src.Step(1, check) // all would have ended
+	h.release()
 	if s := src.Status(); s.Keys != packedKeys || len(s.Owned) > 0 || src.Idle() {
 		t.Fatalf("%d keys, %v owned, idle %t", s.Keys, s.Owned, src.Idle())
 	}

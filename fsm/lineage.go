@@ -17,7 +17,8 @@ type lineage struct {
 	// asOf is when it was so, in the time of whoever reads it.
 	asOf        Time
 	birth, lost Time
-	// policies are those that are carried, by revision, without the one in force.
+	// present is the policy in force; policies are those that are carried, by revision, without it.
+	present  PolicyRef
 	policies []PolicyRef
 	labels   []label
 	classes  map[string]pastClass
@@ -40,7 +41,7 @@ type pastName struct {
 // lineage is the policy history as of an instant: a rule that is carried no more by then is left out.
 func (m *Machine) lineage(asOf Time) *lineage {
 	l := &lineage{
-		asOf: asOf, birth: m.birth, lost: m.lost, labels: m.labels,
+		asOf: asOf, birth: m.birth, lost: m.lost, present: m.rev.ref, labels: m.labels,
 		classes: map[string]pastClass{}, names: map[string]pastName{},
 	}
 	carried := map[Revision]PolicyRef{}
@@ -112,11 +113,12 @@ func shifted(t, by Time) Time {
 }
 
 // met is the history of a partition in which two meet, as conservative as either: what one of them does not know,
-// or does not hold any more, is not known. present is the revision that both have in force. It is carried as well:
-// its limits may have counted what is not known any more.
-func met(a, b *lineage, present Revision, now Time, windows func(class string) int64) *lineage {
+// or does not hold any more, is not known. Both have the same revision in force. It is carried as well: its limits
+// may have counted what is not known any more.
+func met(a, b *lineage, now Time, windows func(class string) int64) *lineage {
+	present := a.present.Revision
 	out := &lineage{
-		asOf: now, birth: min(a.birth, b.birth), lost: max(a.lost, b.lost),
+		asOf: now, birth: min(a.birth, b.birth), lost: max(a.lost, b.lost), present: a.present,
 		labels: metLabels(a.labels, b.labels), policies: metPolicies(a.policies, b.policies),
 		classes: map[string]pastClass{}, names: map[string]pastName{},
 		unlisted: metNames(a.unlisted, b.unlisted, present),
@@ -210,7 +212,7 @@ func (m *Machine) appendHistory(b []byte) []byte {
 	b = append(b, imageVersion)
 	b = binary.AppendVarint(b, int64(l.birth))
 	b = binary.AppendVarint(b, int64(l.lost))
-	b = binary.AppendUvarint(b, uint64(m.rev.number()))
+	b = appendPolicyRef(b, &l.present)
 	b = binary.AppendUvarint(b, uint64(len(l.policies)))
 	for i := range l.policies {
 		b = appendPolicyRef(b, &l.policies[i])
@@ -256,7 +258,8 @@ func readHistory(image []byte) (*lineage, error) {
 		r.fail(fmt.Errorf("it has version %d, this program knows version %d", v, imageVersion))
 	}
 	l := &lineage{birth: r.bounded(), lost: r.bounded(), classes: map[string]pastClass{}, names: map[string]pastName{}}
-	r.known[Revision(r.uvarint())] = true
+	l.present = r.policyRef()
+	r.known[l.present.Revision] = true
 	for range r.count() {
 		ref := r.policyRef()
 		if n := len(l.policies); n > 0 && l.policies[n-1].Revision >= ref.Revision {

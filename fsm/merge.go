@@ -7,8 +7,8 @@ import (
 	"github.com/quorate/quorate/policy"
 )
 
-// StagedPolicies names the policies that the staged history of plan carries, for the entry that seals it. The
-// error says what is missing.
+// StagedPolicies names the policies that the staged history of plan needs beside the one in force here, in order,
+// for the entry that seals it. The error says what is missing.
 func (m *Machine) StagedPolicies(plan PlanID) ([]PolicyRef, error) {
 	if m.inbound == nil || m.inbound.plan != plan || m.inbound.images[HistorySlot] == nil {
 		return nil, fmt.Errorf("the policy history of plan %d is not staged: pull it first", plan)
@@ -17,7 +17,10 @@ func (m *Machine) StagedPolicies(plan PlanID) ([]PolicyRef, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the policy history of plan %d: %w", plan, err)
 	}
-	return l.policies, nil
+	if l.present.Revision == m.rev.number() {
+		return l.policies, nil
+	}
+	return metPolicies(l.policies, []PolicyRef{l.present}), nil
 }
 
 // windowsOf is the longest window that the policy in force has for a class; 0 when it does not list it.
@@ -29,21 +32,22 @@ func (m *Machine) windowsOf(class string) int64 {
 }
 
 // inherited is the history that this partition has with what is staged. One that holds nothing takes that of
-// the source as it is.
+// the source as it is, with the policy that was in force there.
 func (m *Machine) inherited(in *inbound) (*lineage, error) {
 	theirs, err := readHistory(in.images[HistorySlot].data)
 	if err != nil {
 		return nil, err
 	}
 	theirs.asOf = in.manifest.FrozenAt
-	theirs.held(m.windowsOf)
-	theirs.shift(in.shift())
 	if m.vacant() {
+		theirs.shift(in.shift())
 		return theirs, nil
 	}
+	theirs.held(m.windowsOf)
+	theirs.shift(in.shift())
 	ours := m.lineage(m.now)
 	ours.held(m.windowsOf)
-	return met(ours, theirs, m.rev.number(), m.now, m.windowsOf), nil
+	return met(ours, theirs, m.now, m.windowsOf), nil
 }
 
 // vacant reports that nothing here depends on the history.
@@ -51,12 +55,14 @@ func (m *Machine) vacant() bool {
 	return len(m.owned) == 0 && m.keys == 0 && m.allows == 0 && m.denials == 0
 }
 
-// inherit takes a history over. Of the keys that are here all classes are in it.
+// inherit takes a history over, and the policy that was in force in it. Of the keys that are here all classes are in
+// it.
 func (m *Machine) inherit(l *lineage) {
 	revisions := map[Revision]*revision{}
 	for _, r := range m.liveRevisions() {
 		revisions[r.number()] = r
 	}
+	m.rev = revisions[l.present.Revision]
 	take := func(p pastName) name {
 		nm := name{since: p.since}
 		for _, number := range p.exact {
@@ -88,13 +94,22 @@ func (m *Machine) inherit(l *lineage) {
 	m.measureCarried()
 }
 
-// checkHistory refuses an import whose history does not hold, or cannot be taken over.
-func (m *Machine) checkHistory(in *inbound) (Reason, string) {
+// checkHistory refuses an import whose history does not hold, or cannot be taken over. carried are the policies that
+// it needs beside the one in force here.
+func (m *Machine) checkHistory(in *inbound, carried []*revision) (Reason, string) {
 	l, err := m.inherited(in)
 	if err != nil {
 		return conflict("the policy history: %v", err)
 	}
-	for _, n := range append(m.rev.policy.ClassNames(), policy.DefaultClass) {
+	inForce := m.rev
+	if l.present.Revision != m.rev.number() {
+		i := slices.IndexFunc(carried, func(r *revision) bool { return r.number() == l.present.Revision })
+		inForce = carried[i] // it is one of those that were asked for
+	}
+	if l.present.Revision != in.manifest.Revision || !l.present.equal(&inForce.ref) {
+		return conflict("the policy history is not that of revision %d", in.manifest.Revision)
+	}
+	for _, n := range append(inForce.policy.ClassNames(), policy.DefaultClass) {
 		if _, ok := l.classes[n]; !ok {
 			return conflict("the history of class %q is missing", n)
 		}

@@ -123,6 +123,23 @@ func continueTogether(t *testing.T, a, b *fsm.Machine, rng *rand.Rand, now fsm.T
 	}
 }
 
+// Shows that a machine and one that was restored from it forget as much with an entry, when more has ended than one
+// entry forgets, also where rules are carried.
+func TestRestoredMachineForgetsAsMuch(t *testing.T) {
+	m := mustFill(t, 6000)
+	install := fsm.NewInstall(2, mustPolicy(t, "{version: s2, default: {limits: [{name: all, limit: 3, window: 9h}]}}"))
+	m.Step(1, &fsm.Entry{Kind: fsm.KindInstall, Term: 1, Stamp: m.Now() + 60e9, Install: &install})
+	restored := mustRestore(t, m)
+	e := &fsm.Entry{Kind: fsm.KindBatch, Term: 1, Stamp: m.Now() + 100*3600e9, Checks: make([]fsm.Check, 1)}
+	for !m.Idle() {
+		m.Step(1, e)
+		restored.Step(1, e)
+		if m.Digest() != restored.Digest() {
+			t.Fatalf("%d and %d keys are left", m.Status().Keys, restored.Status().Keys)
+		}
+	}
+}
+
 // Shows that a snapshot with any single byte changed is refused: 2,000 positions, spread evenly.
 func TestDamagedSnapshotIsRefused(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
