@@ -136,20 +136,6 @@ func messageOf(pieces []fsm.Piece) *quoratev1.ExportSlotsResponse {
 	return out
 }
 
-// manifestOfSource is what the source of a plan that stands still has.
-func (n *Node) manifestOfSource(ctx context.Context, plan *state.Plan) (fsm.Manifest, error) {
-	var manifest *quoratev1.PlanManifest
-	for m, err := range n.exportedBy(ctx, plan.From, &quoratev1.ExportSlotsRequest{
-		ClusterId: n.cfg.ClusterID, FromNode: n.cfg.ID, Source: plan.SourceName(), AnyReplica: true,
-	}) {
-		if err != nil {
-			return fsm.Manifest{}, err
-		}
-		manifest = m.GetManifest()
-	}
-	return manifestOf(manifest)
-}
-
 // ExportPartition reads the whole state of a partition that this node leads, as of an entry that was committed after
 // the call: what partition.ReadSnapshot reads.
 func (i *interior) ExportPartition(

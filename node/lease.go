@@ -216,7 +216,7 @@ func (n *Node) install(ctx context.Context) {
 		s, changed := n.control().Changed()
 		if rev := s.InForce(); rev != nil {
 			for id, p := range n.ledHere() {
-				if now := p.Revision(); now == 0 || now >= rev.Number || n.keepsPolicy(s, id, p) {
+				if now := p.Revision(); now == 0 || now >= rev.Number {
 					continue
 				}
 				r := n.hosted.of(id)

@@ -39,7 +39,6 @@ type replica struct {
 	keeping    atomic.Bool    // a change of members is under way
 	installing atomic.Bool    // a policy is being installed
 	pulls      turns          // of those who fetch what a plan moves here
-	copied     copyRevision   // of what it is to be made of
 	rate       rate           // of its decisions
 }
 
@@ -175,9 +174,7 @@ func (r *replica) close() error {
 	if p := r.partition.Swap(nil); p != nil {
 		r.group.Store(nil)
 		r.metrics.unregister()
-		err := p.Close()
-		r.copied.working.Wait() // only the partition's owner begins something
-		return err
+		return p.Close()
 	}
 	if c := r.control.Swap(nil); c != nil {
 		if a := r.inquiry.Load(); a != nil {
