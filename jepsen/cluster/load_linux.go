@@ -347,5 +347,12 @@ func (l *Load) Stop(revisions []Revision) *History {
 	l.halt.Do(func() { close(l.stop) })
 	l.done.Wait()
 	l.http.CloseIdleConnections()
+	return l.history(revisions)
+}
+
+// history is what there is. Nobody may ask anything meanwhile.
+func (l *Load) history(revisions []Revision) *History {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	return &History{Checks: l.checks, Revisions: revisions}
 }

@@ -124,20 +124,42 @@ func (w *world) mustDecide(n int) {
 	must(w.t, err)
 }
 
-// mustHold ends the load and examines the history, which must show enough to be worth it.
+// maxMore bounds how often more of a history is waited for.
+const maxMore = 20
+
+// mustHold ends the load once the history shows enough to be worth it, and examines it. How much that is does not hang
+// on how busy the machine was meanwhile.
 func (w *world) mustHold() *Report {
 	w.t.Helper()
+	for more := 0; more < maxMore && !w.soFar().worth(); more++ {
+		w.mustDecide(200)
+	}
 	w.examined = true
 	r := Examine(w.load.Stop(w.policies.revisions))
 	w.say("%v", r)
 	if err := r.Err(); err != nil {
 		w.t.Error(err)
 	}
-	if r.Admitted < 100 || r.Denied < 100 || r.Replayed < 10 || r.Reached < 20 {
+	if !r.worth() {
 		w.t.Errorf("the history shows too little to be worth anything: %v", r)
 	}
 	w.mustRun()
 	return r
+}
+
+// soFar examines what there is, between the checks.
+func (w *world) soFar() (r *Report) {
+	w.t.Helper()
+	must(w.t, w.load.Quiet(func() error {
+		r = Examine(w.load.history(w.policies.revisions))
+		return nil
+	}))
+	return r
+}
+
+// worth reports that a history shows enough.
+func (r *Report) worth() bool {
+	return r.Admitted >= 100 && r.Denied >= 100 && r.Replayed >= 10 && r.Reached >= 20
 }
 
 // mustRun shows that no process has ended that was not killed.

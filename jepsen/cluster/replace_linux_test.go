@@ -32,7 +32,7 @@ func TestAnyNodeReplaced(t *testing.T) {
 	must(t, w.AwaitWhole(within(t, 60*time.Second), 3))
 	w.mustControlVoters(3)
 	w.say("%s has its votes", n.ID)
-	w.mustDecide(1500) // enough for windows to fill again and again
+	w.mustDecide(300)
 	w.mustHold()
 	must(t, w.AwaitAgreement(within(t, 60*time.Second)))
 }
