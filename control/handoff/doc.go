@@ -16,7 +16,8 @@
 // A plan ends, done or undone, once the control group and both ends answer: before the decision it is aborted when its
 // slots were frozen for FreezeLimitNanos, when it has come no further for StuckLimitNanos, or when a step was refused
 // for good; after that every step is tried until it is made. An end that owns no slots is not waited for when the
-// rest is done; nor is one that was recovered meanwhile, since that has taken it out of the plan.
+// rest is done; nor is one whose recovery was decided meanwhile, since that has taken it out of the plan. A recovery
+// that is open or was aborted takes nothing out of a plan: that waits, and goes on when the partition answers again.
 //
 // # The caller's duties
 //

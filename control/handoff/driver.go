@@ -129,6 +129,9 @@ func (e *End) hear(a Answer, k Kind) {
 	if a.Revision > 0 {
 		e.Revision = a.Revision
 	}
+	if a.Refused == "" {
+		e.Clearing = a.Clearing
+	}
 }
 
 // expect makes of an answer what it is worth: a step that was answered as one that was not made is refused; a look

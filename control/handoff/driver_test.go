@@ -87,6 +87,33 @@ func TestStepsOfEachKind(t *testing.T) {
 	}
 }
 
+// Shows that nothing is fetched while one of the ends says that it still clears up, and that people are told.
+func TestWaitsForClearing(t *testing.T) {
+	w := newWorld(t.Fatalf, false)
+	r := w.apply(&state.Command{Kind: state.KindStartPlan, Start: &state.StartPlan{Kind: state.PlanMerge, Destination: 1}})
+	d := handoff.NewDriver(r.Plan, w.now)
+	for i, c := range []struct {
+		want   handoff.Kind
+		answer handoff.Answer
+		words  string
+	}{
+		{handoff.LookSource, handoff.Answer{Clearing: true}, ""},
+		{handoff.LookDestination, handoff.Answer{Clearing: true}, ""},
+		{handoff.LookSource, handoff.Answer{Clearing: true}, "clears up"},
+		{handoff.LookSource, handoff.Answer{Failed: "no leader"}, "clears up"},
+		{handoff.LookSource, handoff.Answer{}, "no leader"},
+		{handoff.LookDestination, handoff.Answer{Clearing: true}, "clears up"},
+		{handoff.LookDestination, handoff.Answer{}, "clears up"},
+		{handoff.Pull, handoff.Answer{}, ""},
+	} {
+		s, open := d.Next(w.now, w.m.State())
+		if !open || s.Kind != c.want || !strings.Contains(d.Progress(), c.words) {
+			t.Fatalf("step %d: %s, open %t: %s", i, s, open, d.Progress())
+		}
+		d.Note(w.now, c.answer)
+	}
+}
+
 // Shows that a policy revision which the source installs just before the freeze is waited for at the destination, and
 // that one which the destination installs just after it undoes the plan.
 func TestPoliciesInBetween(t *testing.T) {

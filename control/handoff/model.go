@@ -42,11 +42,13 @@ type End struct {
 	Revision fsm.Revision
 	// Fresh says that it has said so after the last pull, and after the last freeze that was refused.
 	Fresh bool
-	// Gone says that the partition is no end of the plan any more: nothing can be asked of it. So it is with the source
-	// of a restore from the beginning.
+	// Gone says that the partition is no end of the plan any more, since its recovery was decided: nothing can be asked
+	// of it, and it never is one again. So it is with the source of a restore from the beginning.
 	Gone bool
 	// Empty says that it owns no slots: when the plan is closed it is retired.
 	Empty bool
+	// Clearing says that it had not cleared up yet after an earlier plan when it answered last.
+	Clearing bool
 }
 
 // Input is what a driver knows of a plan.
@@ -90,6 +92,9 @@ const (
 	Close            Kind = 13 // the control group closes the plan
 	Wait             Kind = 14 // nothing, for the pause
 )
+
+// Acts reports that the step may change an end or the control state. Looks and waits change nothing.
+func (k Kind) Acts() bool { return k >= Pull && k <= Close }
 
 // String is the kind as progress and hold points name it.
 func (k Kind) String() string {
@@ -160,6 +165,8 @@ type Answer struct {
 	// by fsm.PlanEnded. Of a step of the control group they are zero.
 	End      fsm.PlanEnd
 	Revision fsm.Revision
+	// Clearing says that the end has not cleared up yet after an earlier plan.
+	Clearing bool
 	// Manifest is what a freeze and a seal answer, and a pull from a replica or a backup.
 	Manifest fsm.Manifest
 	// Slots and Bytes are what a pull has fetched.

@@ -11,7 +11,8 @@ import (
 // Next is the next step of a plan. It is found from what both ends say and from nothing else, so it does not matter who
 // made the steps before, or whether the last one was made: what is not known to have been made is made again.
 //
-// A plan that is open, of a source that serves:
+// A plan that is open, of a source that serves, begins once both ends have cleared up after their earlier plans: the
+// first step would do all that is left of it in one go, and have every check wait.
 //
 //  1. Pull, while it still pays. The destination says what it has, and gets what differs: a repeated pull is a smaller
 //     one. What is staged decides nothing, and is replaced by what comes later.
@@ -80,6 +81,10 @@ func (in *Input) prepare() Step {
 		return Step{Kind: LookSource}
 	case !destination.answers():
 		return Step{Kind: LookDestination}
+	case source.Clearing:
+		return Step{Kind: LookSource, PauseNanos: RetryNanos, Why: clearing}
+	case destination.Clearing:
+		return Step{Kind: LookDestination, PauseNanos: RetryNanos, Why: clearing}
 	case !in.copied():
 		return Step{Kind: Pull}
 	case !source.Fresh:
@@ -185,11 +190,17 @@ func (in *Input) hopeless() string {
 
 // waits says what an open plan waits for; empty when that is not known.
 func (in *Input) waits() string {
+	if in.Trouble != "" || in.Plan.Copies() || !in.Source.answers() || !in.Destination.answers() {
+		return in.Trouble
+	}
 	a, b := in.Source.Revision, in.Destination.Revision
-	if in.Trouble == "" && !in.Plan.Copies() && in.Source.answers() && in.Destination.answers() && a != b {
+	switch {
+	case in.Source.Clearing || in.Destination.Clearing:
+		return clearing
+	case a != b:
 		return fmt.Sprintf("the source has policy revision %d, the destination %d", a, b)
 	}
-	return in.Trouble
+	return ""
 }
 
 // copied reports that it is time to freeze: little is left to fetch, or it does not become less.
@@ -212,7 +223,9 @@ const (
 	frozenRetryNanos = 50_000_000
 	lookWithinNanos  = 2_000_000_000
 	pullWithinNanos  = 600_000_000_000
-	stepWithinNanos  = 30_000_000_000
+	// stepWithinNanos is for an entry of an end's log. It is short, since a leader that stands still does not answer,
+	// and another one, who does, is there after an election; whatever it came to, the step is made again.
+	stepWithinNanos  = 2_000_000_000
 	orderWithinNanos = 5_000_000_000 // of the control group
 	waitNanos        = 1_000_000_000
 )
@@ -225,17 +238,18 @@ func (in *Input) within(k Kind) int64 {
 		most = lookWithinNanos
 	case Pull:
 		most = pullWithinNanos
-	case Freeze:
-		most = FreezeLimitNanos
 	case Abort, Close, Decide, Wait:
 		most = orderWithinNanos
-	case Open, Seal, Activate, Release, AbortSource, AbortDestination:
+	case Freeze, Open, Seal, Activate, Release, AbortSource, AbortDestination:
 	}
 	if in.Plan.Phase == state.PlanOpen && in.FrozenNanos > 0 && k != Abort {
 		most = min(most, FreezeLimitNanos-in.FrozenNanos)
 	}
 	return most
 }
+
+// clearing is why a plan does not begin yet.
+const clearing = "it still clears up after an earlier plan"
 
 func behind(r fsm.Revision) string {
 	return fmt.Sprintf("policy revision %d is not installed there yet", r)

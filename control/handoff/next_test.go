@@ -82,6 +82,8 @@ func empty(e *handoff.End) { e.Empty = true }
 
 func stale(e *handoff.End) { e.Fresh = false }
 
+func clears(e *handoff.End) { e.Clearing = true }
+
 func revision(r fsm.Revision) func(*handoff.End) { return func(e *handoff.End) { e.Revision = r } }
 
 // Shows the next step of an open plan for every way in which its ends can stand, and why it is given up.
@@ -100,6 +102,12 @@ func TestNextOfAnOpenPlan(t *testing.T) {
 		{"the destination is not born yet", input(none, none, destination(unknown), destination(silent)), handoff.LookDestination, ""},
 		{"the source is silent", input(none, stg, source(silent), pulled(small)), handoff.LookSource, ""},
 		{"nothing was copied", input(none, none), handoff.Pull, ""},
+		{"the source clears up", input(none, none, source(clears)), handoff.LookSource, "clears up"},
+		{"the destination clears up", input(none, none, destination(clears)), handoff.LookDestination, "clears up"},
+		{"the destination clears up, and is silent", input(none, none, destination(clears), destination(silent)), handoff.LookDestination, ""},
+		{"copied, and the source clears up", input(none, stg, pulled(small), source(clears)), handoff.LookSource, "clears up"},
+		{"frozen, whatever is to clear up", input(frz, stg, exported(1), source(clears), destination(clears)), handoff.Open, ""},
+		{"it clears up for too long", input(none, none, source(clears), stuck(60*second)), handoff.Abort, "clears up"},
 		{"another driver has copied", input(none, stg), handoff.Pull, ""},
 		{"much was copied", input(none, stg, pulled(large*4)), handoff.Pull, ""},
 		{"it shrinks by half", input(none, stg, pulled(large*4, large*2)), handoff.Pull, ""},
@@ -270,11 +278,11 @@ func TestPace(t *testing.T) {
 	}{
 		{"the first pull", input(fsm.PlanNone, fsm.PlanNone), 0, 600 * second},
 		{"after a failure", input(fsm.PlanNone, fsm.PlanNone, trouble), second / 5, 600 * second},
-		{"the freeze", input(fsm.PlanNone, fsm.PlanStaging, pulled(0)), 0, 5 * second},
+		{"the freeze", input(fsm.PlanNone, fsm.PlanStaging, pulled(0)), 0, 2 * second},
 		{"frozen", input(fsm.PlanFrozen, fsm.PlanOpen, exported(1), frozen(2*second)), 0, 3 * second},
 		{"frozen, after a failure", input(fsm.PlanFrozen, fsm.PlanOpen, exported(1), frozen(2*second), trouble), second / 20, 3 * second},
 		{"frozen for too long", input(fsm.PlanFrozen, fsm.PlanOpen, exported(1), frozen(9*second)), 0, 5 * second},
-		{"decided", input(fsm.PlanFrozen, fsm.PlanSealed, phase(state.PlanDecided), frozen(4*second)), 0, 30 * second},
+		{"decided", input(fsm.PlanFrozen, fsm.PlanSealed, phase(state.PlanDecided), frozen(4*second)), 0, 2 * second},
 	} {
 		got := handoff.Next(c.in)
 		if got.PauseNanos != c.pause || got.WithinNanos != c.within {

@@ -145,11 +145,11 @@ func (w *world) carryOut(p *state.Plan, s handoff.Step) handoff.Answer {
 
 // Shows, for random plans of all kinds in a row, whatever steps are lost, late, repeated or unanswered, with drivers
 // that are replaced and go on all the same, policies that are installed in between, an operator who aborts, partitions
-// that are born late or die for good: no block is ever served twice, ages are counted back from an instant after the
+// that are born late, or die, for good or to come back in the middle of their recovery: no block is ever served twice, ages are counted back from an instant after the
 // freeze, what is activated was decided, is all that the source had, and precedes the release; each plan ends, once
 // answers come again, in ten minutes of the driver's clock; and what arrives after that changes nothing.
 func TestEveryPlanEnds(t *testing.T) {
-	ended := map[string]int{}
+	ended, undone, decided := map[string]int{}, 0, 0
 	check := func(t *rapid.T) {
 		w := newWorld(t.Fatalf, rapid.IntRange(0, 3).Draw(t, "restored") == 0)
 		w.t = t
@@ -165,17 +165,76 @@ func TestEveryPlanEnds(t *testing.T) {
 		for _, p := range w.m.State().Ended {
 			ended[p.Kind.String()+" "+p.Standing()]++
 		}
+		undone, decided = undone+w.undone, decided+w.decided
 	}
 	for range 4 {
 		rapid.Check(t, check)
 	}
-	t.Log(ended)
+	t.Log(ended, undone, decided)
+	if undone == 0 || decided == 0 {
+		t.Errorf("%d recoveries of a partition that was in another plan were undone, %d decided", undone, decided)
+	}
 	for _, k := range []string{"split", "merge", "move", "recover", "restore"} {
 		for _, how := range []string{" done", " undone"} {
 			if ended[k+how] == 0 {
 				t.Errorf("no %s%s among %v: the test does not show what it says", k, how, ended)
 			}
 		}
+	}
+}
+
+// Shows, for a plan at any step, decided or aborted, one of whose partitions dies, is recovered up to any step, and comes
+// back, that both plans end with nothing left frozen or sealed, whether the recovery was aborted or decided.
+func TestRecoveriesOfWhatComesBack(t *testing.T) {
+	undone, decided := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t.Fatalf, false)
+		w.t = t
+		start := &state.StartPlan{Kind: state.PlanMove, Destination: 1, Ranges: []fsm.SlotRange{{Last: 2*blockSlots - 1}}}
+		if rapid.Bool().Draw(t, "split") {
+			start.Kind, start.New = state.PlanSplit, []string{"b"}
+		}
+		old := w.apply(&state.Command{Kind: state.KindStartPlan, Start: start})
+		for _, r := range w.replicas {
+			r.born = true
+		}
+		w.turns(old.Plan, rapid.IntRange(4, 12).Draw(t, "steps"))
+		w.apply(&state.Command{Kind: state.KindAbortPlan, Plan: old.Plan})
+		lost := rapid.SampledFrom([]state.PartitionID{0, old.Partition}).Draw(t, "lost")
+		w.replicas[lost].dead = true
+		again := w.apply(&state.Command{Kind: state.KindStartPlan, Start: &state.StartPlan{
+			Kind: state.PlanRecover, Source: lost, New: []string{"b"}, From: "a",
+		}})
+		if again.Refused != nil { // it owns nothing
+			return
+		}
+		w.replicas[again.Partition].born = true
+		w.turns(old.Plan, rapid.IntRange(0, 4).Draw(t, "steps meanwhile"))
+		w.turns(again.Plan, rapid.IntRange(0, 9).Draw(t, "steps of the recovery"))
+		if rapid.Bool().Draw(t, "early") {
+			w.replicas[lost].dead = false
+		}
+		if rapid.Bool().Draw(t, "operator") {
+			w.apply(&state.Command{Kind: state.KindAbortPlan, Plan: again.Plan})
+		}
+		w.turns(again.Plan, rapid.IntRange(0, 4).Draw(t, "more"))
+		w.turns(old.Plan, rapid.IntRange(0, 4).Draw(t, "more meanwhile"))
+		w.replicas[lost].dead = false
+		w.finish()
+		undone, decided = undone+w.undone, decided+w.decided
+	})
+	if undone == 0 || decided == 0 {
+		t.Errorf("%d recoveries beside another plan were undone, %d decided: the test does not show what it says", undone, decided)
+	}
+}
+
+// turns has a new driver make some steps.
+func (w *world) turns(plan fsm.PlanID, n int) {
+	d := &driver{handoff.NewDriver(plan, w.now), plan, w.m.State()}
+	for range n {
+		w.turn(d)
+		w.settle()
+		w.check()
 	}
 }
 
@@ -218,14 +277,14 @@ func (w *world) wake() {
 	late()
 }
 
-// finish has new drivers end all plans without further faults; an operator recovers what has died.
+// finish has new drivers end all plans without further faults; what has died comes back, or an operator recovers it.
 func (w *world) finish() {
 	w.faults = false
 	for _, r := range w.replicas {
 		r.born = true
 	}
 	for round := 0; len(w.m.State().Plans) > 0; round++ {
-		if round > 9 {
+		if round > 19 {
 			w.fatalf("plans do not end: %+v", w.m.State().Plans[0])
 		}
 		for _, p := range w.m.State().Plans {
@@ -282,10 +341,15 @@ func (w *world) drive(plan fsm.PlanID) {
 
 func (r *replica) isDead() bool { return r != nil && r.dead }
 
-// recoverDead recovers partitions that have died and own slots.
+// recoverDead recovers partitions that have died and own slots, unless they come back, which some do while they are
+// recovered. An operator may abort the recovery.
 func (w *world) recoverDead() {
 	for _, p := range w.m.State().Partitions {
 		if !w.replicas[p.ID].dead || len(p.Ranges) == 0 {
+			continue
+		}
+		if rapid.IntRange(0, 2).Draw(w.t, "comes back") == 0 {
+			w.replicas[p.ID].dead = false
 			continue
 		}
 		r := w.apply(&state.Command{Kind: state.KindStartPlan, Start: &state.StartPlan{
@@ -298,6 +362,9 @@ func (w *world) recoverDead() {
 			w.storm(r.Plan)
 			w.faults = false
 		}
+		if rapid.IntRange(0, 3).Draw(w.t, "operator") == 0 {
+			w.apply(&state.Command{Kind: state.KindAbortPlan, Plan: r.Plan, Comment: "it comes back"})
+		}
 	}
 }
 
@@ -305,7 +372,7 @@ func (w *world) recoverDead() {
 func (w *world) served() (out [blocks]int) {
 	for _, r := range w.replicas {
 		for b := range blocks {
-			if r.born && !r.dead && r.serves[b] && !r.moving[b] {
+			if w.decides(r, b) {
 				out[b] += int(r.id) + 1
 			}
 		}

@@ -70,6 +70,9 @@ type replica struct {
 	ended    fsm.PlanID
 	born     bool
 	dead     bool
+	// disowned says that the map has given it no slots since disownedAt, after it had some.
+	owned, disowned bool
+	disownedAt      int64
 }
 
 func (r *replica) locked() bool { return r.frozenBy != 0 || r.stands >= fsm.PlanOpen }
@@ -99,6 +102,8 @@ type world struct {
 	faults   bool
 	freezes  map[fsm.PlanID]int64 // when the freeze was committed first
 	doomed   int                  // partitions that may still die
+	// undone and decided count the recoveries of a partition that was in another plan.
+	undone, decided int
 }
 
 func blocksOf(ranges []fsm.SlotRange) (out [blocks]bool) {
@@ -125,15 +130,40 @@ func (w *world) apply(c *state.Command) state.Result {
 	w.index++
 	before := w.m.State()
 	r, _ := w.m.Apply(w.index, c)
+	w.count(before, c, r)
 	if now := w.m.State(); now.Counter < before.Counter || now.MapVersion < before.MapVersion {
 		w.fatalf("epoch or map went back: %+v", c)
 	}
 	for _, p := range w.m.State().Partitions {
-		if w.replicas[p.ID] == nil {
-			w.replicas[p.ID] = &replica{id: p.ID, revision: w.newest()}
+		r := w.replicas[p.ID]
+		if r == nil {
+			r = &replica{id: p.ID, revision: w.newest()}
+			w.replicas[p.ID] = r
+		}
+		if r.owned && !r.disowned && len(p.Ranges) == 0 {
+			r.disowned, r.disownedAt = true, w.now
+		}
+		if len(p.Ranges) > 0 {
+			r.owned, r.disowned = true, false
 		}
 	}
 	return r
+}
+
+// count counts recoveries that end while their source is in another plan.
+func (w *world) count(before *state.State, c *state.Command, r state.Result) {
+	p, ok := before.Plan(c.Plan)
+	if !ok || p.Kind != state.PlanRecover || r.Refused != nil {
+		return
+	}
+	source, there := before.Partition(p.Source)
+	switch {
+	case !there || source.Plan == p.ID:
+	case c.Kind == state.KindAbortPlan:
+		w.undone++
+	case c.Kind == state.KindDecidePlan:
+		w.decided++
+	}
 }
 
 func (w *world) newest() (r fsm.Revision) {
@@ -199,7 +229,7 @@ func (w *world) make(r *replica, p *state.Plan, s handoff.Step) handoff.Answer {
 		if r.frozenBy != p.ID {
 			return refused("not frozen")
 		}
-		if d := w.replicas[p.Destination]; !d.dead && p.ID > d.ended {
+		if _, d := w.m.State().Ends(p); d != nil && p.ID > w.replicas[d.ID].ended {
 			w.fatalf("plan %d is released before it was activated", p.ID)
 		}
 		for b := range blocks {
@@ -323,66 +353,10 @@ func (w *world) activate(r *replica, p *state.Plan) {
 		if !moves {
 			continue
 		}
-		if source := w.replicas[p.Source]; p.Kind != state.PlanRestore && !source.dead && r.staged[b] != what[b] {
+		if source, _ := w.m.State().Ends(p); !p.Copies() && source != nil && r.staged[b] != what[b] {
 			w.fatalf("plan %d: block %d had %d admissions, and arrived with %d", p.ID, b, what[b], r.staged[b])
 		}
 		r.serves[b], r.holds[b] = true, r.staged[b]
 	}
 	r.plan, r.stands, r.ended = 0, fsm.PlanNone, p.ID
-}
-
-// check wants each block served by one partition at most: by one that the map says owns it, or owned it.
-func (w *world) check() {
-	for b := range blocks {
-		serving := []state.PartitionID{}
-		for _, r := range w.replicas {
-			if r.born && !r.dead && r.serves[b] && !r.moving[b] {
-				serving = append(serving, r.id)
-			}
-		}
-		if len(serving) > 1 {
-			w.fatalf("block %d is served by %v", b, serving)
-		}
-	}
-}
-
-// live lets the partitions go on: admissions, installs, births.
-func (w *world) live() {
-	ids := make([]state.PartitionID, 0, len(w.replicas))
-	for id := range w.m.State().NextPartition {
-		if w.replicas[id] != nil {
-			ids = append(ids, id)
-		}
-	}
-	r := w.replicas[rapid.SampledFrom(ids).Draw(w.t, "who")]
-	switch rapid.IntRange(0, 9).Draw(w.t, "what") {
-	case 0, 1, 2, 3:
-		b := rapid.IntRange(0, blocks-1).Draw(w.t, "block")
-		if r.born && !r.dead && r.serves[b] && !r.moving[b] {
-			r.holds[b]++
-		}
-	case 4:
-		if newest := w.newest(); newest < 99 && !r.locked() {
-			r.revision = newest + 1
-		}
-	case 5, 6, 7:
-		w.settle()
-	case 8:
-		r.born = true
-	case 9:
-		if _, there := w.m.State().Partition(r.id); w.doomed > 0 && there {
-			w.doomed--
-			r.dead = true
-		}
-	}
-}
-
-// settle installs the newest policy wherever it can be.
-func (w *world) settle() {
-	newest := w.newest()
-	for _, r := range w.replicas {
-		if !r.locked() {
-			r.revision = newest
-		}
-	}
 }

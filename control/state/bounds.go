@@ -63,7 +63,7 @@ const (
 )
 
 // maxCounter is where the ownership counter ends: an epoch has 40 bits for it.
-const maxCounter = uint64(1)<<40 - 1
+const maxCounter = uint64(1)<<32 - 1
 
 // maxIncarnation is the last incarnation: an epoch has 24 bits for it.
 const maxIncarnation = uint32(1)<<24 - 1

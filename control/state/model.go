@@ -74,8 +74,10 @@ type Partition struct {
 	ConfVersion uint64
 	// Founder is the data directory, as node@instance, of the first of the replicas that it was made with: no
 	// other may begin the partition's log.
-	Founder   string
-	Plan      fsm.PlanID   // the open plan that it is an end of; 0 for none
+	Founder string
+	// Plan is the plan, not closed, that it is an end of; 0 for none. A partition that is being recovered stays in a
+	// plan of before until the recovery is decided.
+	Plan      fsm.PlanID
 	Installed fsm.Revision // the newest policy revision that it is known to have installed
 }
 

@@ -23,9 +23,7 @@ func (ch *change) create(c *Create) *Refusal {
 		if r != nil {
 			return r
 		}
-		for _, want := range c.Ranges {
-			owned = append(owned, Range{want, epoch})
-		}
+		owned = under(epoch, c.Ranges)
 	}
 	p, r := ch.found(c.Replicas, owned)
 	if r != nil {

@@ -70,8 +70,9 @@ type Plan struct {
 	// From is the node whose replica, or whose open backup, the state is taken from; empty for what the leader of the
 	// source has.
 	From string
-	// AcceptLoss gives up, for a recovery or a restore, what was admitted after that replica's last entry, or after
-	// the backup.
+	// AcceptLoss gives up, for a recovery or a restore, what was admitted after what that replica has applied, or after
+	// the backup. A replica that was started again without a majority has applied its last snapshot: only a leader
+	// tells it which of the entries after that were committed.
 	AcceptLoss bool
 	Ranges     []Range   // under the epochs at its start; 0 for a restore
 	Phase      PlanPhase // of a plan that is closed: the last one
@@ -105,13 +106,7 @@ func (p *Plan) SourceName() string {
 const BackupPrefix = "backup/"
 
 // Slots are the slots that move, without epochs.
-func (p *Plan) Slots() []fsm.SlotRange {
-	out := make([]fsm.SlotRange, len(p.Ranges))
-	for i, r := range p.Ranges {
-		out[i] = r.SlotRange
-	}
-	return out
-}
+func (p *Plan) Slots() []fsm.SlotRange { return bare(p.Ranges) }
 
 // Standing is how it stands in a word: open, decided, aborted, or once it is closed done or undone.
 func (p *Plan) Standing() string {
@@ -125,7 +120,8 @@ func (p *Plan) Standing() string {
 }
 
 // Ends are the partitions that still are ends of a plan; nil for one that is none: a restore has no source, and a
-// partition that was recovered meanwhile has been given up.
+// partition whose recovery was decided meanwhile has been given up. The source of an open recovery is only read, so it
+// is one whatever plan it is in; that of an aborted one is not, if it is in another.
 func (s *State) Ends(p *Plan) (source, destination *Partition) {
 	end := func(id PartitionID) *Partition {
 		if e, ok := s.Partition(id); ok && e.Plan == p.ID {
@@ -133,10 +129,23 @@ func (s *State) Ends(p *Plan) (source, destination *Partition) {
 		}
 		return nil
 	}
-	if p.Kind != PlanRestore {
+	switch {
+	case p.Kind == PlanRecover && p.Phase == PlanOpen:
+		source, _ = s.Partition(p.Source)
+	case p.Kind != PlanRestore:
 		source = end(p.Source)
 	}
 	return source, end(p.Destination)
+}
+
+// Recovery is the open plan that recovers a partition; nil when there is none.
+func (s *State) Recovery(id PartitionID) *Plan {
+	for _, p := range s.Plans {
+		if p.Kind == PlanRecover && p.Phase == PlanOpen && p.Source == id {
+			return p
+		}
+	}
+	return nil
 }
 
 // AnyPlan is the plan with this id, closed or not, if it is still remembered.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/quorate/quorate/control/state"
 	"github.com/quorate/quorate/fsm"
@@ -20,8 +21,8 @@ func ranges(words ...int) (out []fsm.SlotRange) {
 	return out
 }
 
-// Shows which slots a split takes: the upper half by their number, or those from one on, whatever ranges they are in
-// and under whatever epochs.
+// Shows which slots a split takes: the upper half by their number, whatever ranges they are in and under whatever
+// epochs.
 func TestSlotsOfASplit(t *testing.T) {
 	owned := func(r ...fsm.SlotRange) *state.Partition {
 		p := &state.Partition{}
@@ -31,23 +32,21 @@ func TestSlotsOfASplit(t *testing.T) {
 		return p
 	}
 	for _, c := range []struct {
-		owned, half []fsm.SlotRange
-		at          fsm.Slot
-		from        []fsm.SlotRange
+		owned, all, half []fsm.SlotRange
 	}{
-		{ranges(0, 16383), ranges(8192, 16383), 16383, ranges(16383, 16383)},
-		{ranges(0, 8, 9, 9), ranges(5, 9), 3, ranges(3, 9)},
-		{ranges(0, 0, 10, 13, 20, 21), ranges(13, 13, 20, 21), 14, ranges(20, 21)},
-		{ranges(0, 3, 10, 10), ranges(3, 3, 10, 10), 0, ranges(0, 3, 10, 10)},
-		{ranges(7, 7), nil, 8, nil},
-		{nil, nil, 0, nil},
+		{ranges(0, 16383), ranges(0, 16383), ranges(8192, 16383)},
+		{ranges(0, 8, 9, 9), ranges(0, 9), ranges(5, 9)},
+		{ranges(0, 0, 10, 13, 20, 21), ranges(0, 0, 10, 13, 20, 21), ranges(13, 13, 20, 21)},
+		{ranges(0, 3, 10, 10), ranges(0, 3, 10, 10), ranges(3, 3, 10, 10)},
+		{ranges(7, 7), ranges(7, 7), nil},
+		{nil, nil, nil},
 	} {
 		p := owned(c.owned...)
-		if diff := cmp.Diff(c.half, p.UpperHalf()); diff != "" {
-			t.Errorf("upper half of %v: %s", c.owned, diff)
+		if diff := cmp.Diff(c.all, p.Slots(), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%v joined: %s", c.owned, diff)
 		}
-		if diff := cmp.Diff(c.from, p.From(c.at)); diff != "" {
-			t.Errorf("%v from %d: %s", c.owned, c.at, diff)
+		if diff := cmp.Diff(c.half, p.UpperHalf(), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("upper half of %v: %s", c.owned, diff)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package state
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -43,7 +42,8 @@ func (ch *change) startPlan(c *Command, s *StartPlan) *Refusal {
 	}
 	ch.LastPlan++
 	ch.setPlan(p)
-	ch.message = fmt.Sprintf("plan %d, to %s", p.ID, p.Destination) + ch.occupy(p)
+	ch.occupy(p)
+	ch.message = fmt.Sprintf("plan %d, to %s", p.ID, p.Destination)
 	ch.difference = p.moves()
 	ch.result.Plan, ch.result.Partition = p.ID, p.Destination
 	return nil
@@ -56,9 +56,11 @@ func (ch *change) owned(s *StartPlan) ([]Range, *Refusal) {
 		return nil, refuse(CodeNotFound, "partition %s is not there: see partition list", s.Source)
 	}
 	if other, in := ch.Plan(source.Plan); in {
-		switch {
+		switch recovery := ch.Recovery(source.ID); {
 		case s.Kind != PlanRecover || other.Phase == PlanOpen:
-			return nil, busy(source)
+			return nil, busy(source.ID, other.ID)
+		case recovery != nil:
+			return nil, busy(source.ID, recovery.ID)
 		case s.AcceptLoss && other.Phase == PlanDecided && other.Destination == source.ID:
 			return nil, refuse(CodeConflict, "plan %d has given %s slots that its replicas may not serve yet, so all of their "+
 				"usage may be missing: recover it without accepting the loss", other.ID, source.ID)
@@ -97,11 +99,7 @@ func (ch *change) unowned(s *StartPlan) ([]Range, *Refusal) {
 			return nil, refuse(CodeBusy, "plan %d restores some of these slots: wait until that is closed", p.ID)
 		}
 	}
-	out := make([]Range, len(s.Ranges))
-	for i, r := range s.Ranges {
-		out[i] = Range{SlotRange: r}
-	}
-	return out, nil
+	return under(0, s.Ranges), nil
 }
 
 // destine finds the plan's destination, or makes it on the new nodes.
@@ -121,31 +119,25 @@ func (ch *change) destine(p *Plan, nodes []string) *Refusal {
 	case !ok:
 		return refuse(CodeNotFound, "partition %s is not there: see partition list", p.Destination)
 	case d.Plan != 0:
-		return busy(d)
+		return busy(d.ID, d.Plan)
 	}
 	return nil
 }
 
-func busy(p *Partition) *Refusal {
-	return refuse(CodeBusy, "partition %s is in plan %d: wait until that is closed, or abort it", p.ID, p.Plan)
+func busy(p PartitionID, plan fsm.PlanID) *Refusal {
+	return refuse(CodeBusy, "partition %s is in plan %d: wait until that is closed, or abort it", p, plan)
 }
 
-// occupy puts both ends into the plan. A recovery takes its source out of a plan that has been decided or aborted,
-// and waits for that partition in vain: what that plan gives up is told in words.
-func (ch *change) occupy(p *Plan) (givenUp string) {
+// occupy puts both ends into the plan. The source of a recovery stays in a plan that has been decided or aborted: that
+// goes on there should the partition answer again, until the recovery is decided.
+func (ch *change) occupy(p *Plan) {
 	for _, id := range []PartitionID{p.Source, p.Destination} {
-		end, ok := ch.Partition(id)
-		if !ok {
-			continue
+		if end, ok := ch.Partition(id); ok && end.Plan == 0 {
+			next := *end
+			next.Plan = p.ID
+			ch.setPartition(&next)
 		}
-		if end.Plan != 0 {
-			givenUp = fmt.Sprintf("; plan %d waits for %s no longer", end.Plan, id)
-		}
-		next := *end
-		next.Plan = p.ID
-		ch.setPartition(&next)
 	}
-	return givenUp
 }
 
 func (ch *change) plan(id fsm.PlanID, phase PlanPhase, verb string) (*Plan, *Refusal) {
@@ -176,7 +168,7 @@ func (ch *change) decidePlan(id fsm.PlanID, d *Decide) *Refusal {
 	if source == nil && p.Kind != PlanRestore || destination == nil {
 		return refuse(CodeConflict, "an end of plan %d is gone: abort the plan", id)
 	}
-	wanted := p.Slots()
+	wanted, givenUp := p.Slots(), ""
 	if source == nil {
 		if owner, r, ok := ch.owner(wanted); ok {
 			return refuse(CodeConflict, "slots %d to %d are owned by %s: abort plan %d", r.First, r.Last, owner, id)
@@ -187,7 +179,10 @@ func (ch *change) decidePlan(id fsm.PlanID, d *Decide) *Refusal {
 			return refuse(CodeConflict, "what partition %s owns has changed since plan %d began: abort the plan", p.Source, id)
 		}
 		from := *source
-		from.Ranges = left
+		if from.Plan != p.ID { // only what is recovered is in another plan, which waits for it in vain from now on
+			givenUp = fmt.Sprintf("; plan %d waits for %s no longer", from.Plan, from.ID)
+		}
+		from.Ranges, from.Plan = left, p.ID
 		ch.setPartition(&from)
 	}
 	epoch, r := ch.nextEpoch()
@@ -195,16 +190,12 @@ func (ch *change) decidePlan(id fsm.PlanID, d *Decide) *Refusal {
 		return r
 	}
 	to, next := *destination, *p
-	to.Ranges = slices.Clone(to.Ranges)
-	for _, r := range wanted {
-		to.Ranges = append(to.Ranges, Range{r, epoch})
-	}
-	to.Ranges = join(to.Ranges)
+	to.Ranges = join(slices.Concat(to.Ranges, under(epoch, wanted)))
 	next.Phase, next.Epoch, next.Proof = PlanDecided, epoch, d.Exported
 	ch.setPartition(&to)
 	ch.setPlan(&next)
-	ch.message = fmt.Sprintf("%s owns them under epoch %d.%d, on equal digests %x",
-		p.Destination, epoch.Incarnation(), epoch.Counter(), d.Exported)
+	ch.message = fmt.Sprintf("%s owns them under epoch %d.%d, on equal digests %x%s",
+		p.Destination, epoch.Incarnation(), epoch.Counter(), d.Exported, givenUp)
 	ch.remap()
 	return nil
 }
@@ -222,8 +213,8 @@ func (ch *change) abortPlan(c *Command) *Refusal {
 	return nil
 }
 
-// closePlan frees the ends of a plan, once both have done what follows the decision or the abort. An end that owns
-// no slots has served its time, and goes.
+// closePlan frees the ends of a plan, once both have done what follows the decision or the abort: for the recovery that
+// one of them may be the source of. An end that owns no slots has served its time, and goes.
 func (ch *change) closePlan(c *Command) *Refusal {
 	p, r := ch.plan(c.Plan, 0, "")
 	if r != nil {
@@ -245,6 +236,9 @@ func (ch *change) closePlan(c *Command) *Refusal {
 		default:
 			free := *end
 			free.Plan = 0
+			if recovery := ch.Recovery(end.ID); recovery != nil {
+				free.Plan = recovery.ID
+			}
 			ch.setPartition(&free)
 		}
 	}
@@ -254,65 +248,4 @@ func (ch *change) closePlan(c *Command) *Refusal {
 		ch.difference = "not moved: " + ch.difference
 	}
 	return nil
-}
-
-// carve takes the wanted slots out of what is owned: what was taken, and what is left. ok is false when
-// some of them are not owned. Both lists must be sorted.
-func carve(owned []Range, wanted []fsm.SlotRange) (taken, left []Range, ok bool) {
-	missing := 0
-	for _, w := range wanted {
-		missing += int(w.Last) - int(w.First) + 1
-	}
-	for _, o := range owned {
-		first := int(o.First)
-		for _, w := range wanted {
-			from, to := max(first, int(w.First)), min(int(o.Last), int(w.Last))
-			if from > to {
-				continue
-			}
-			if first < from {
-				left = append(left, slots(first, from-1, o.Epoch))
-			}
-			taken = append(taken, slots(from, to, o.Epoch))
-			missing -= to - from + 1
-			first = to + 1
-		}
-		if first <= int(o.Last) {
-			left = append(left, slots(first, int(o.Last), o.Epoch))
-		}
-	}
-	return taken, left, missing == 0
-}
-
-func slots(first, last int, epoch fsm.Epoch) Range {
-	return Range{fsm.SlotRange{First: fsm.Slot(first), Last: fsm.Slot(last)}, epoch}
-}
-
-// join sorts ranges and joins neighbours of one epoch.
-func join(ranges []Range) []Range {
-	slices.SortFunc(ranges, func(a, b Range) int { return cmp.Compare(a.First, b.First) })
-	var out []Range
-	for _, r := range ranges {
-		if n := len(out); n > 0 && out[n-1].Epoch == r.Epoch && out[n-1].Last+1 == r.First {
-			out[n-1].Last = r.Last
-			continue
-		}
-		out = append(out, r)
-	}
-	return out
-}
-
-// overlap reports whether two sorted lists of ranges have a slot in common.
-func overlap(a, b []fsm.SlotRange) bool {
-	for i, j := 0, 0; i < len(a) && j < len(b); {
-		switch {
-		case a[i].Last < b[j].First:
-			i++
-		case b[j].Last < a[i].First:
-			j++
-		default:
-			return true
-		}
-	}
-	return false
 }

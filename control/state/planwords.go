@@ -3,8 +3,6 @@ package state
 import (
 	"fmt"
 	"strings"
-
-	"github.com/quorate/quorate/fsm"
 )
 
 // check refuses words that do not make a plan of this kind, whatever the state.
@@ -50,7 +48,7 @@ func (s *StartPlan) object() string {
 
 // difference is what is asked for, in words.
 func (s *StartPlan) difference() string {
-	what, to := "slots "+inWords(s.Ranges), s.Destination.String()
+	what, to := "slots "+InWords(s.Ranges), s.Destination.String()
 	if len(s.Ranges) == 0 {
 		what = "all slots"
 	}
@@ -66,7 +64,8 @@ func (p *Plan) moves() string {
 	if p.Made {
 		to = "the new " + to
 	}
-	return p.Kind.String() + ": slots " + inWords(p.Slots()) + origin(p.Kind, p.Source, p.From, p.AcceptLoss) + " to " + to
+	what := InWords(Join(p.Slots())) // whatever their epochs
+	return p.Kind.String() + ": slots " + what + origin(p.Kind, p.Source, p.From, p.AcceptLoss) + " to " + to
 }
 
 func origin(kind PlanKind, source PartitionID, from string, acceptLoss bool) string {
@@ -82,62 +81,4 @@ func origin(kind PlanKind, source PartitionID, from string, acceptLoss bool) str
 	case PlanSplit, PlanMerge, PlanMove:
 	}
 	return " from " + source.String()
-}
-
-// wordedRanges bounds the ranges that are written out.
-const wordedRanges = 32
-
-func inWords(ranges []fsm.SlotRange) string {
-	var words []string
-	for _, r := range ranges[:min(len(ranges), wordedRanges)] {
-		words = append(words, fmt.Sprintf("%d-%d", r.First, r.Last))
-	}
-	if more := len(ranges) - len(words); more > 0 {
-		words = append(words, fmt.Sprintf("and %d ranges more", more))
-	}
-	return strings.Join(words, ", ")
-}
-
-// UpperHalf is the upper half of the slots that the partition owns, by their number; none of a single one.
-func (p *Partition) UpperHalf() []fsm.SlotRange {
-	owned := 0
-	for _, r := range p.Ranges {
-		owned += int(r.Last-r.First) + 1
-	}
-	return p.last(owned / 2)
-}
-
-// last is the last n slots that the partition owns.
-func (p *Partition) last(n int) (out []fsm.SlotRange) {
-	for i := len(p.Ranges) - 1; i >= 0 && n > 0; i-- {
-		r := p.Ranges[i].SlotRange
-		if have := int(r.Last-r.First) + 1; have > n {
-			r.First += fsm.Slot(have - n)
-		}
-		n -= int(r.Last-r.First) + 1
-		out = append(out, r)
-	}
-	return joinSlots(out)
-}
-
-// From is the slots from one on that the partition owns.
-func (p *Partition) From(first fsm.Slot) (out []fsm.SlotRange) {
-	for i := len(p.Ranges) - 1; i >= 0 && p.Ranges[i].Last >= first; i-- {
-		r := p.Ranges[i].SlotRange
-		r.First = max(r.First, first)
-		out = append(out, r)
-	}
-	return joinSlots(out)
-}
-
-// joinSlots sorts ranges that are in falling order, and joins neighbours.
-func joinSlots(falling []fsm.SlotRange) (out []fsm.SlotRange) {
-	for i := len(falling) - 1; i >= 0; i-- {
-		if n := len(out); n > 0 && out[n-1].Last+1 == falling[i].First {
-			out[n-1].Last = falling[i].Last
-			continue
-		}
-		out = append(out, falling[i])
-	}
-	return out
 }

@@ -74,6 +74,11 @@ func drawCommand(t *rapid.T, s *state.State) *state.Command {
 		Actor:     rapid.SampledFrom([]string{"", "kim", "x\xff"}).Draw(t, "actor"),
 		WallNanos: rapid.Int64().Draw(t, "wall"), Comment: rapid.SampledFrom([]string{"", "why"}).Draw(t, "comment"),
 	}
+	if rapid.IntRange(0, 2).Draw(t, "a plan") == 0 {
+		c.Kind = rapid.SampledFrom([]state.Kind{
+			state.KindStartPlan, state.KindStartPlan, state.KindDecidePlan, state.KindAbortPlan, state.KindClosePlan,
+		}).Draw(t, "step")
+	}
 	c.ID[0] = byte(rapid.SampledFrom([]int{0, 0, 0, 0, 1, 2, 3}).Draw(t, "id"))
 	switch c.Kind {
 	case state.KindInit:
@@ -275,13 +280,33 @@ func onlyGrows(before, now *state.State, r state.Result) error {
 	return plansHold(before, now)
 }
 
-// plansHold: a partition in a plan is an end of one that is not closed, and a slot that had an owner has one.
+// plansHold: a partition in a plan is an end of one that is not closed, and leaves it only when that is closed or a
+// recovery of the partition is decided; at most one recovers a partition, which is in a plan then; and a slot that had an
+// owner has one.
 func plansHold(before, now *state.State) error {
 	for _, p := range now.Partitions {
 		plan, open := now.Plan(p.Plan)
 		if p.Plan != 0 && (!open || plan.Destination != p.ID && plan.Source != p.ID) {
 			return fmt.Errorf("%s is in plan %d, which is %+v", p.ID, p.Plan, plan)
 		}
+		was, _ := before.Partition(p.ID)
+		if was == nil || was.Plan == 0 || was.Plan == p.Plan {
+			continue
+		}
+		if _, goesOn := now.Plan(was.Plan); goesOn && (plan == nil || plan.Kind != state.PlanRecover || plan.Phase != state.PlanDecided) {
+			return fmt.Errorf("plan %d, which goes on, has lost %s to %+v", was.Plan, p.ID, plan)
+		}
+	}
+	recovered := map[state.PartitionID]bool{}
+	for _, plan := range now.Plans {
+		if plan.Kind != state.PlanRecover || plan.Phase != state.PlanOpen {
+			continue
+		}
+		source, _ := now.Ends(plan)
+		if source == nil || source.ID != plan.Source || source.Plan == 0 || recovered[plan.Source] {
+			return fmt.Errorf("plan %d recovers %+v; others are recovered too: %v", plan.ID, source, recovered)
+		}
+		recovered[plan.Source] = true
 	}
 	if now.MapVersion == before.MapVersion {
 		return nil
