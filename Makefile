@@ -110,7 +110,7 @@ moves: build unguarded ## split, merge and move with each fault at each step: al
 .PHONY: bench-moves
 bench-moves: build ## move 100,000 keys under load: how long nobody decides, how many checks wait
 	cd jepsen && QUORATE_BINARY=$(CURDIR)/$(BIN)/quorate \
-	  $(GO) test -tags=$(TAGS) -count=1 -v -timeout 30m -run '^$$' -bench '^BenchmarkFreeze$$' -benchtime 3x ./cluster
+	  $(GO) test -tags=$(TAGS) -count=1 -v -timeout 30m -run '^$$' -bench '^BenchmarkFreeze$$' -benchtime 1x ./cluster
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint $(TOOLS)/buf ## check style, likely mistakes and forbidden imports

@@ -99,6 +99,19 @@ func (s *spool) mustHaveRoom() error {
 	return nil
 }
 
+// empty forgets what was written.
+func (s *spool) empty() error {
+	s.size = 0
+	err := s.Truncate(0)
+	if err == nil {
+		_, err = s.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return spoolError(err)
+	}
+	return nil
+}
+
 // again is what was written, from its beginning.
 func (s *spool) again() io.Reader { return io.NewSectionReader(s.File, 0, s.size) }
 

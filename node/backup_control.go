@@ -107,8 +107,13 @@ func (s *save) collectAudit(ctx context.Context) (err error) {
 		}
 		return found, next, err
 	}
+	newest, _, err := page(0)
+	if err != nil || len(newest) == 0 {
+		return err
+	}
 	pages := []uint64{}
-	for before, more := uint64(0), true; more; more = before != 0 {
+	// From a fixed record on: others come meanwhile, and would shift the pages.
+	for before, more := newest[0].Index+1, true; more; more = before != 0 {
 		pages = append(pages, before)
 		if _, before, err = page(before); err != nil {
 			return err

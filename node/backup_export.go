@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"iter"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/quorate/quorate/fsm"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
+	"github.com/quorate/quorate/rpc/errtable"
 )
 
 const (
@@ -51,11 +51,12 @@ func (s *save) awaitRevision(ctx context.Context, id string, want fsm.Revision) 
 		}
 		select {
 		case <-waiting.Done():
-			if err == nil {
-				err = fmt.Errorf("it has revision %d", a.GetInstalled())
+			if err != nil {
+				return quotaerr.Wrap(quotaerr.NoQuorum, err, "the leader of partition %s does not answer: see `quorate partition "+
+					"list`, then save again; `quorate partition recover` is for one that has lost its majority for good", id)
 			}
-			return quotaerr.Wrap(quotaerr.NoQuorum, err, "partition %s has not installed policy revision %d: see `quorate "+
-				"partition list`, then save again", id, want)
+			return quotaerr.New(quotaerr.NoQuorum, "partition %s has policy revision %d and is yet to install %d: see `quorate "+
+				"partition list`, then save again", id, a.GetInstalled(), want)
 		case <-time.After(revisionPoll):
 		}
 	}
@@ -71,18 +72,8 @@ func (s *save) export(ctx context.Context, id string) (out savedPart, err error)
 			_ = out.Close() // it has no name any more
 		}
 	}()
-	chunks, err := s.exportFrom(ctx, id)
-	if err != nil {
+	if err := s.copyTo(ctx, out.spool, id); err != nil {
 		return out, err
-	}
-	for chunk, err := range chunks {
-		if err != nil {
-			return out, quotaerr.Wrap(quotaerr.As(err).Reason, err, "partition %s cannot be copied: %s", id,
-				quotaerr.As(err).Message)
-		}
-		if _, err := out.Write(chunk); err != nil {
-			return out, err
-		}
 	}
 	loaded, err := loadState(bufio.NewReaderSize(out.again(), pieceBytes))
 	if err != nil {
@@ -96,6 +87,44 @@ func (s *save) export(ctx context.Context, id string) (out savedPart, err error)
 		return out, quotaerr.New(quotaerr.Internal, "what was sent for partition %s is %.63q", id, out.ID)
 	}
 	return out, nil
+}
+
+// exportTries bounds the attempts to copy a partition whose leader changes.
+const exportTries = 5
+
+// copyTo copies a partition, from its next leader when it changes meanwhile.
+func (s *save) copyTo(ctx context.Context, to *spool, id string) error {
+	for try := 1; ; try++ {
+		err := s.copyOnce(ctx, to, id)
+		reason := quotaerr.As(err)
+		switch {
+		case err == nil:
+			return nil
+		case try < exportTries && (reason.Reason == quotaerr.NotLeader || reason.Reason == quotaerr.NoQuorum):
+			if err := to.empty(); err != nil {
+				return err
+			}
+			pauseFor(ctx, time.Duration(try)*revisionPoll*4, nil)
+		default:
+			return quotaerr.Wrap(reason.Reason, err, "partition %s cannot be copied: %s", id, reason.Message)
+		}
+	}
+}
+
+func (s *save) copyOnce(ctx context.Context, to *spool, id string) error {
+	chunks, err := s.exportFrom(ctx, id)
+	if err != nil {
+		return err
+	}
+	for chunk, err := range chunks {
+		if err != nil {
+			return err
+		}
+		if _, err := to.Write(chunk); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // exportFrom begins to read a partition from the node that leads it.
@@ -114,12 +143,18 @@ func (s *save) exportFrom(ctx context.Context, id string) (iter.Seq2[[]byte, err
 	}
 	stream, err := peer.ExportPartition(ctx, q)
 	if err != nil {
-		return nil, err
+		return nil, errtable.FromStatus(err)
 	}
 	return func(yield func([]byte, error) bool) {
 		for {
 			m, err := stream.Recv()
-			if errors.Is(err, io.EOF) || !yield(m.GetChunk(), err) || err != nil {
+			switch {
+			case errors.Is(err, io.EOF):
+				return
+			case err != nil:
+				yield(nil, errtable.FromStatus(err))
+				return
+			case !yield(m.GetChunk(), nil):
 				return
 			}
 		}

@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/quorate/quorate/backup"
 	"github.com/quorate/quorate/control"
@@ -53,7 +52,7 @@ func (r *restoring) restore(
 
 // partitionOf is the number and the slots of a partition in the backup.
 func partitionOf(p backup.Partition) (number state.PartitionID, ranges []fsm.SlotRange) {
-	_, _ = fmt.Sscanf(p.ID, "p%d", &number) // the manifest was verified
+	number, _ = partitionNumber(p.ID) // the manifest was verified
 	for _, o := range p.Ranges {
 		ranges = append(ranges, fsm.SlotRange{First: fsm.Slot(o.First), Last: fsm.Slot(o.Last)})
 	}

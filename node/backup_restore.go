@@ -2,9 +2,7 @@ package node
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -27,14 +25,12 @@ import (
 const (
 	// restoresAtOnce is how many partitions are in memory, and under way to their new replicas, at one time.
 	restoresAtOnce = 2
-	// incarnationSteps bounds by how much more than one the incarnation grows: two clusters that are made of the same
-	// backup are not to have the same.
-	incarnationSteps = 4096
-	// lastIncarnation is the last one that an epoch has room for.
-	lastIncarnation = 1<<24 - 1
 	// spreadPatience bounds the wait until a majority of nodes holds the policies.
 	spreadPatience = time.Minute
 )
+
+// incarnationsFrom is when the incarnations of restored clusters are counted from, in seconds.
+var incarnationsFrom = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Restore makes a cluster of a backup on this node.
 func (c *cluster) Restore(ctx context.Context, r admin.Restore) (admin.Restored, error) {
@@ -50,7 +46,7 @@ func (c *cluster) Restore(ctx context.Context, r admin.Restore) (admin.Restored,
 	}
 	defer n.forming.Store(false)
 	if !n.hasCluster() { // before a large file comes for nothing
-		if _, err := n.mustBeFirst(ctx); err != nil {
+		if _, err := n.mustBeFirst(ctx, isInTheWay); err != nil {
 			return admin.Restored{}, err
 		}
 	}
@@ -157,8 +153,8 @@ func (r *restoring) mayGoOn(s *state.State, q *admin.Restore) error {
 	for _, p := range slices.Concat(s.Plans, s.Ended) {
 		if p.Kind == state.PlanRestore && p.Phase != state.PlanAborted && p.AcceptLoss != q.AcceptLoss {
 			with := map[bool]string{true: "with", false: "without"}[p.AcceptLoss]
-			return quotaerr.New(quotaerr.InvalidArgument, "this restore was begun %s --accept-loss, and some partitions are "+
-				"restored so: repeat it %s --accept-loss", with, with)
+			return quotaerr.New(quotaerr.InvalidArgument, "this restore was begun %s --accept-loss: repeat it %s "+
+				"--accept-loss, or begin anew with blank data directories", with, with)
 		}
 	}
 	return nil
@@ -177,12 +173,8 @@ func (r *restoring) words(acceptLoss bool) string {
 
 // init is the command that makes the cluster.
 func (r *restoring) init(q *admin.Restore) *state.Command {
-	var draw [2]byte
-	_, _ = rand.Read(draw[:]) // never fails
-	incarnation := r.kept.Incarnation + 1 + uint32(binary.LittleEndian.Uint16(draw[:]))%incarnationSteps
-	if incarnation > lastIncarnation {
-		incarnation = r.kept.Incarnation + 1
-	}
+	// The wall clock decides nothing here but that a later restore of the same backup has the later incarnation.
+	incarnation := max(r.kept.Incarnation+1, uint32(time.Since(incarnationsFrom)/time.Second))
 	return &state.Command{
 		Kind: state.KindInit, Actor: q.Actor, Comment: q.Comment, Difference: r.words(q.AcceptLoss),
 		Init: &state.Init{Cluster: r.kept.Cluster, Incarnation: incarnation, Restored: r.kept},

@@ -79,7 +79,7 @@ func (n *Node) found(
 ) (_ *control.Control, err error) {
 	var others []*answer
 	if !n.hasCluster() {
-		if others, err = n.mustBeFirst(ctx); err != nil {
+		if others, err = n.mustBeFirst(ctx, n.joinsIt()); err != nil {
 			return nil, err
 		}
 		if err := n.openBlankControl(n.life, []group.Member{n.member()}); err != nil {
@@ -134,8 +134,8 @@ func allOwned(s *state.State) bool {
 }
 
 // mustBeFirst asks all nodes that are configured whether there is a cluster already. All of them must answer,
-// since the one that does not may be the one that knows.
-func (n *Node) mustBeFirst(ctx context.Context) ([]*answer, error) {
+// since the one that does not may be the one that knows. advice is what to do where there is one.
+func (n *Node) mustBeFirst(ctx context.Context, advice string) ([]*answer, error) {
 	answers, err := n.askSeeds(ctx)
 	if err != nil {
 		return nil, err
@@ -146,8 +146,8 @@ func (n *Node) mustBeFirst(ctx context.Context) ([]*answer, error) {
 			return nil, quotaerr.New(quotaerr.InvalidArgument, "the node at %s has the id %s too: give each its own",
 				a.Self.Raft, n.cfg.ID)
 		case a.Has:
-			return nil, quotaerr.New(quotaerr.InvalidArgument, "node %s at %s is part of the cluster already: this node "+
-				"joins it by itself, or with `quorate node add %s`", a.Self.ID, a.Self.Raft, n.cfg.ID)
+			return nil, quotaerr.New(quotaerr.InvalidArgument, "node %s at %s is part of the cluster already: %s", a.Self.ID,
+				a.Self.Raft, advice)
 		case a.Forming:
 			return nil, quotaerr.New(quotaerr.InvalidArgument, "node %s at %s is making the cluster at this moment: "+
 				"ask one node only", a.Self.ID, a.Self.Raft)
@@ -155,6 +155,16 @@ func (n *Node) mustBeFirst(ctx context.Context) ([]*answer, error) {
 	}
 	slices.SortFunc(answers, func(a, b *answer) int { return cmp.Compare(a.Self.ID, b.Self.ID) })
 	return answers, nil
+}
+
+// isInTheWay is what to do about a node that has data, where a cluster is to be made of a backup.
+const isInTheWay = "a restore that has begun goes on there; else, as a backup is restored on blank nodes and if that " +
+	"cluster is gone for good, stop that node and blank its data directory first"
+
+// joinsIt is what to do about a node that has data, where a cluster is to be made of nothing.
+func (n *Node) joinsIt() string {
+	return fmt.Sprintf("this node joins it by itself, or with `quorate node add %s`; only if that cluster is gone for "+
+		"good, stop that node and blank its data directory first", n.cfg.ID)
 }
 
 // newcomers are the nodes in join that have nothing, for a birth that was cut short. All must answer: who does not may
@@ -270,7 +280,7 @@ func beginning(s *state.State) string {
 
 // errNotMade is what a node without a cluster answers operators.
 func (n *Node) errNotMade() error {
-	waits := "run `quorate cluster init` on one of its nodes"
+	waits := "run `quorate cluster init` on one of its nodes, or `quorate snapshot restore` for a backup"
 	if why := n.waiting.Load(); why != nil {
 		waits = *why
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/quorate/quorate/control/bodies"
@@ -25,21 +26,29 @@ const (
 	maxPushes = 4
 )
 
-// spreadBody brings a body that is here to the other nodes, and tells how many hold it of how many. It returns as
-// soon as a majority does, and goes on with the rest meanwhile until ctx ends.
+// spreadBody brings a body that is here to all nodes, as spreadBodyTo does.
 func (n *Node) spreadBody(ctx context.Context, d state.Digest, epoch uint64) (held, of int, err error) {
-	ids := []string{}
+	ids := []string{n.cfg.ID}
 	for _, known := range n.control().State().Nodes {
 		if known.State != state.NodeRemoved && known.ID != n.cfg.ID {
 			ids = append(ids, known.ID)
 		}
 	}
-	of = len(ids) + 1
+	return n.spreadBodyTo(ctx, ids, d, epoch)
+}
+
+// spreadBodyTo brings a body that is here to nodes, and tells how many hold it of how many. It returns as soon as a
+// majority does, and goes on with the rest meanwhile until ctx ends.
+func (n *Node) spreadBodyTo(
+	ctx context.Context, nodes []string, d state.Digest, epoch uint64,
+) (held, of int, err error) {
+	of = len(nodes)
 	own, err := n.control().Bodies().Has(d, epoch)
 	if err != nil {
 		return 0, of, err
 	}
-	if own {
+	ids := slices.DeleteFunc(slices.Clone(nodes), func(id string) bool { return id == n.cfg.ID })
+	if own && len(ids) < of {
 		held = 1
 	}
 	results := make(chan error, len(ids))

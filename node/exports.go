@@ -16,22 +16,19 @@ import (
 	"github.com/quorate/quorate/quotaerr"
 )
 
-// exportSource is a state that slots are exported from.
-type exportSource = partition.Source
-
 // backups are the states out of backups that this node holds open, by name: what plans of kind restore make
 // partitions of.
 type backups struct {
 	mu      sync.Mutex // guards sources
-	sources map[string]exportSource
+	sources map[string]partition.Source
 }
 
 // put makes a state known under the name that state.Plan.SourceName gives.
-func (b *backups) put(name string, s exportSource) {
+func (b *backups) put(name string, s partition.Source) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.sources == nil {
-		b.sources = map[string]exportSource{}
+		b.sources = map[string]partition.Source{}
 	}
 	b.sources[name] = s
 }
@@ -44,7 +41,7 @@ func (b *backups) drop(name string) {
 }
 
 // of is the state of a name; nil when there is none.
-func (b *backups) of(name string) exportSource {
+func (b *backups) of(name string) partition.Source {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.sources[name]
@@ -69,6 +66,9 @@ func (n *Node) exportSlotsHere(
 	if err != nil {
 		return nil, err
 	}
+	if err := n.mustOwn(q, source); err != nil {
+		return nil, err
+	}
 	have := make([]fsm.SlotDigest, len(q.GetHave()))
 	for i, h := range q.GetHave() {
 		if h.GetSlot() > uint32(fsm.HistorySlot) || len(h.GetDigest()) != len(have[i].Digest) ||
@@ -90,17 +90,56 @@ func (n *Node) exportSlotsHere(
 		if !still {
 			return
 		}
-		if manifest, born := partition.ManifestOf(source, ranges); born {
-			yield(&quoratev1.ExportSlotsResponse{Manifest: manifestOnWire(manifest)}, nil)
-		} else {
-			yield(nil, quotaerr.New(quotaerr.InvalidArgument, "%.80s has never held anything", q.GetSource()))
+		manifest, born := partition.ManifestOf(source, ranges)
+		err := n.mustOwn(q, source) // it has been so all the time, since it can begin to be so only once
+		if err == nil && !born {
+			err = quotaerr.New(quotaerr.InvalidArgument, "%.80s has never held anything", q.GetSource())
 		}
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		yield(&quoratev1.ExportSlotsResponse{Manifest: manifestOnWire(manifest)}, nil)
 	}, nil
+}
+
+// mustOwn refuses a replica that does not own the slots as they are wanted: it may not have come as far as to take over
+// what was moved to the partition, or not as far as to have given it back. Then usage is missing that nobody can have
+// meant when accepting the loss of what came after the replica's last entry.
+func (n *Node) mustOwn(q *quoratev1.ExportSlotsRequest, source partition.Source) error {
+	if !q.GetAnyReplica() || strings.HasPrefix(q.GetSource(), state.BackupPrefix) {
+		return nil
+	}
+	var owned []fsm.OwnedRange
+	source.View(func(m *fsm.Machine) { owned = m.Status().Owned })
+	slots, lacks := notOwned(owned, q.GetRanges())
+	if !lacks {
+		return nil
+	}
+	return quotaerr.New(quotaerr.InvalidArgument, "the replica of %.63q on node %s does not own slots %d to %d as the "+
+		"cluster has them, so more is missing there than its last entries: take another replica, or recover the partition "+
+		"without accepting the loss", q.GetSource(), n.cfg.ID, slots.First, slots.Last)
+}
+
+// notOwned are the first slots with an epoch that are not owned under it; false when all are.
+func notOwned(owned []fsm.OwnedRange, wanted []*quoratev1.SlotRange) (fsm.SlotRange, bool) {
+	for _, w := range wanted {
+		next, last := fsm.Slot(w.GetFirstSlot()), fsm.Slot(w.GetLastSlot())
+		for _, o := range owned { // in order
+			if uint64(o.Epoch) == w.GetEpoch() && o.First <= next && next <= o.Last {
+				next = o.Last + 1
+			}
+		}
+		if w.GetEpoch() != 0 && next <= last {
+			return fsm.SlotRange{First: next, Last: last}, true
+		}
+	}
+	return fsm.SlotRange{}, false
 }
 
 // exportSourceOf is what is to be exported. still says that no plan freezes it, and that it does not change for other
 // reasons: a backup, or a replica that is taken as it is.
-func (n *Node) exportSourceOf(q *quoratev1.ExportSlotsRequest) (source exportSource, still bool, err error) {
+func (n *Node) exportSourceOf(q *quoratev1.ExportSlotsRequest) (source partition.Source, still bool, err error) {
 	id := q.GetSource()
 	if strings.HasPrefix(id, state.BackupPrefix) {
 		if source = n.backups.of(id); source == nil {

@@ -111,7 +111,8 @@ func (n *Node) announce(ctx context.Context) (*standingAnswer, string, error) {
 	case len(silent) > 0:
 		return nil, "no cluster is found yet; no answer from " + strings.Join(silent, ", "), nil
 	}
-	return nil, "waiting for a cluster: run `quorate cluster init` on one of its nodes", nil
+	return nil, "waiting for a cluster: run `quorate cluster init` on one of its nodes, or " +
+		"`quorate snapshot restore` for a backup", nil
 }
 
 // announceTo makes this node known at several addresses at once; targets are the nodes expected there.

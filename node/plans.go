@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -57,19 +58,49 @@ type planDriver struct {
 	words string     // how it stands
 }
 
-// PlanReplicas are the nodes that a partition made for a plan is to have its replicas on, the first its founder.
+// PlanReplicas are the nodes that a partition made for a plan is to have its replicas on, the first its founder. All
+// are asked whether they are up: that one died a moment ago is not known yet.
 func (c *cluster) PlanReplicas() []string {
 	n := (*Node)(c)
 	open := n.control()
 	if open == nil {
 		return nil
 	}
-	return n.placeNew(open.State())
+	s := open.State()
+	return n.placeNew(s, n.silent(s))
 }
 
-// placeNew chooses the replicas of a new partition. Those that are being made count as they are to be.
-func (n *Node) placeNew(s *state.State) []string {
+// silentAfter is how long a node may take to answer that it is up.
+const silentAfter = time.Second
+
+// silent are the nodes that do not answer.
+func (n *Node) silent(s *state.State) map[string]bool {
+	ctx, cancel := context.WithTimeout(n.life, silentAfter)
+	defer cancel()
+	var mu sync.Mutex // guards out
+	out := map[string]bool{}
+	var asking sync.WaitGroup
+	for _, known := range s.Nodes {
+		if known.State == state.NodeRemoved || known.ID == n.cfg.ID {
+			continue
+		}
+		asking.Go(func() {
+			if _, err := n.askNode(ctx, known.ID, question{Kind: askWho}); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				out[known.ID] = true
+			}
+		})
+	}
+	asking.Wait()
+	return out
+}
+
+// placeNew chooses the replicas of a new partition, on nodes that are not silent. Those that are being made count as
+// they are to be.
+func (n *Node) placeNew(s *state.State, silent map[string]bool) []string {
 	in := n.placementInput(s)
+	in.Nodes = slices.DeleteFunc(in.Nodes, func(p placement.Node) bool { return silent[p.ID] })
 	for i, p := range s.Partitions {
 		if len(in.Partitions[i].Members) > 0 {
 			continue
@@ -213,7 +244,7 @@ func (d *planDriver) report(step handoff.Step, a handoff.Answer, took time.Durat
 	case now != "" && now != d.trouble:
 		logger.Warn("a step of a plan was not made", "failed", a.Failed, "refused", a.Refused)
 		d.trouble = now
-	case now == "" && holdPoints[step.Kind] != "":
+	case now == "" && step.Kind.Acts():
 		logger.Info("a step of a plan was made", "why", step.Why, "took", took, "slots", a.Slots, "bytes", a.Bytes)
 		d.trouble = ""
 	}
@@ -274,11 +305,11 @@ func (d *planDriver) make(ctx context.Context, s *state.State, step handoff.Step
 	switch step.Kind {
 	case handoff.Decide:
 		decision := step.Decision
-		return d.propose(ctx, &state.Command{Kind: state.KindDecidePlan, Plan: plan.ID, Decide: &decision})
+		return d.propose(ctx, step.Kind, &state.Command{Kind: state.KindDecidePlan, Plan: plan.ID, Decide: &decision})
 	case handoff.Abort:
-		return d.propose(ctx, &state.Command{Kind: state.KindAbortPlan, Plan: plan.ID, Comment: step.Why})
+		return d.propose(ctx, step.Kind, &state.Command{Kind: state.KindAbortPlan, Plan: plan.ID, Comment: step.Why})
 	case handoff.Close:
-		return d.propose(ctx, &state.Command{Kind: state.KindClosePlan, Plan: plan.ID})
+		return d.propose(ctx, step.Kind, &state.Command{Kind: state.KindClosePlan, Plan: plan.ID})
 	case handoff.Wait:
 		return handoff.Answer{}
 	case handoff.LookSource, handoff.LookDestination, handoff.Pull, handoff.Freeze, handoff.Open, handoff.Seal,
@@ -304,21 +335,22 @@ func (d *planDriver) cancelWhenChanged(ctx context.Context, cancel context.Cance
 }
 
 // propose has the control group make a step.
-func (d *planDriver) propose(ctx context.Context, cmd *state.Command) handoff.Answer {
+func (d *planDriver) propose(ctx context.Context, step handoff.Kind, cmd *state.Command) handoff.Answer {
 	cmd.Actor = admin.ItselfName
-	_, err := d.node.control().Propose(ctx, cmd)
-	return failedAnswer(err)
+	if _, err := d.node.control().Propose(ctx, cmd); err != nil {
+		return failedAnswer(step, err)
+	}
+	return handoff.Answer{}
 }
 
 // failedAnswer is what an error says of a step.
-func failedAnswer(err error) handoff.Answer {
-	if err == nil {
-		return handoff.Answer{}
-	}
+func failedAnswer(step handoff.Kind, err error) handoff.Answer {
 	e := quotaerr.As(err)
-	switch e.Reason {
-	case quotaerr.InvalidArgument, quotaerr.Capacity:
+	switch {
+	case e.Reason == quotaerr.InvalidArgument, e.Reason == quotaerr.Capacity:
 		return handoff.Answer{Refused: e.Message}
+	case step == handoff.Freeze && (e.Reason == quotaerr.PolicyStale || e.Reason == quotaerr.PolicyBehind):
+		return handoff.Answer{Refused: e.Message} // so nothing is frozen, which is known
 	default:
 		return handoff.Answer{Failed: string(e.Reason) + ": " + e.Message}
 	}
@@ -360,6 +392,9 @@ func (d *planDriver) ask(ctx context.Context, s *state.State, plan *state.Plan, 
 			return handoff.Answer{Failed: "other plans are being copied: waiting for a turn"}
 		}
 		q.Source, q.SourceNode, q.AnyReplica = plan.SourceName(), plan.From, plan.Copies()
+		if plan.Copies() && !plan.Lost() {
+			q.Ranges = ownedOnWire(plan.Ranges)
+		}
 		if !plan.Copies() {
 			leader, ok := (*cluster)(n).Leader(plan.Source.String())
 			if !ok {
@@ -377,7 +412,7 @@ func (d *planDriver) ask(ctx context.Context, s *state.State, plan *state.Plan, 
 	}
 	a, err := n.stepAt(ctx, q)
 	if err != nil {
-		return failedAnswer(err)
+		return failedAnswer(step.Kind, err)
 	}
 	return answerOf(a)
 }
@@ -390,6 +425,7 @@ func answerOf(a *quoratev1.PlanStepResponse) handoff.Answer {
 	}
 	out := handoff.Answer{
 		End: end, Revision: fsm.Revision(a.GetRevision()), Slots: a.GetSlots(), Bytes: a.GetSize(),
+		Clearing: a.GetClearing(),
 	}
 	if a.GetManifest() != nil {
 		var err error

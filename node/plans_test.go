@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/quorate/quorate/control"
 	"github.com/quorate/quorate/control/state"
 	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/node/admin"
@@ -308,18 +308,27 @@ func TestPlansThroughRestarts(t *testing.T) {
 	eventually(t, "three voters", func() bool { return settled(nodes[0], 1, 3) }, func() any { return standings(nodes[0]) })
 	calls := mustCall(t, configs, true)
 	calls.progress(2 * capped)
+	interrupted := 0
 	for _, at := range []string{"look", "pull", "seal", "activate"} {
 		p0, _ := nodes[0].control().State().Partition(0)
 		plan := mustStart(t, nodes, state.StartPlan{Kind: state.PlanSplit, Source: 0, Ranges: p0.UpperHalf()})
 		leader := controlLeader(t, nodes)
 		for begun := time.Now(); time.Since(begun) < patience; {
-			p, ok := leader.control().State().AnyPlan(plan.ID)
+			s, changed := leader.control().Changed()
+			p, ok := s.AnyPlan(plan.ID)
 			if !ok || p.Closed || strings.HasPrefix((*cluster)(leader.Node).PlanProgress(plan.ID), at) {
 				break
 			}
-			runtime.Gosched() // a step takes a few milliseconds
+			pauseFor(t.Context(), time.Millisecond, changed) // a step takes a few, so one may be missed
 		}
+		controls := []*control.Control{nodes[0].control(), nodes[1].control(), nodes[2].control()}
 		mustEnd(t, nodes...)
+		if !slices.ContainsFunc(controls, func(c *control.Control) bool { // as they knew it last
+			p, ok := c.State().AnyPlan(plan.ID)
+			return ok && p.Closed
+		}) {
+			interrupted++
+		}
 		nodes = start()
 		ended := untilEnded(t, nodes, plan.ID)
 		id := ended.Destination.String()
@@ -331,6 +340,9 @@ func TestPlansThroughRestarts(t *testing.T) {
 		}
 		t.Logf("stopped at %s: %s, %s", at, ended.Standing(), ended.Message)
 		calls.progress(capped)
+	}
+	if interrupted == 0 {
+		t.Error("no plan was under way when the nodes were stopped")
 	}
 	calls.end()
 	mustEnd(t, nodes...)

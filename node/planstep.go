@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quorate/quorate/control/state"
 	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/partition"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
@@ -42,7 +43,7 @@ func (n *Node) planStepHere(ctx context.Context, q *quoratev1.PlanStepRequest) (
 	if err != nil {
 		return nil, err
 	}
-	out.End, out.Revision = endsOnWire[end], uint64(p.Revision())
+	out.End, out.Revision, out.Clearing = endsOnWire[end], uint64(p.Revision()), p.Clearing()
 	return out, nil
 }
 
@@ -74,6 +75,9 @@ func (n *Node) makeStep(
 		}
 		return p.OpenImport(ctx, plan, ranges, frozen)
 	case quoratev1.PlanStepKind_PLAN_STEP_KIND_SEAL:
+		if err = n.holdCarried(ctx, p, plan); err != nil {
+			return err
+		}
 		if proof, err = p.Seal(ctx, plan); err == nil {
 			out.Manifest = manifestOnWire(proof)
 		}
@@ -194,8 +198,45 @@ func (n *Node) pull(
 	}
 	ctx, cancel := context.WithTimeout(ctx, findCarriedTimeout)
 	defer cancel()
-	_, err = p.FindCarried(ctx, plan) // so that the seal need not wait for them
-	return err
+	return n.holdCarried(ctx, p, plan) // so that the seal need not wait for them
+}
+
+// holdCarried makes sure that a majority of the partition's replicas holds the policies which the history carries that
+// was staged for a plan, before the entry that seals it names them: no replica applies that without them.
+func (n *Node) holdCarried(ctx context.Context, p *partition.Partition, plan fsm.PlanID) error {
+	refs, err := p.FindCarried(ctx, plan)
+	if err != nil || len(refs) == 0 {
+		return err
+	}
+	var voters []string
+	for _, m := range p.Status().Members {
+		if !m.Learner {
+			voters = append(voters, m.ID)
+		}
+	}
+	return n.holdBodies(ctx, voters, refs)
+}
+
+// holdBodies makes sure that a majority of some nodes holds the bodies of policies, and will for at least one body
+// epoch more.
+func (n *Node) holdBodies(ctx context.Context, nodes []string, refs []fsm.PolicyRef) error {
+	c := n.control()
+	for _, ref := range refs {
+		d, epoch := state.Digest(ref.Body), c.State().BodyEpoch
+		has, err := c.Bodies().Has(d, epoch)
+		if err == nil && !has {
+			err = n.fetchBody(ctx, d)
+		}
+		held, of := 0, len(nodes)
+		if err == nil {
+			held, of, err = n.spreadBodyTo(ctx, nodes, d, epoch)
+		}
+		if 2*held <= of {
+			return quotaerr.Wrap(quotaerr.NoQuorum, err, "only %d of the partition's %d replicas hold policy revision %d, "+
+				"which is carried: make their nodes reachable", held, of, ref.Revision)
+		}
+	}
+	return nil
 }
 
 // stage puts into the log what a node exports.
@@ -313,6 +354,15 @@ func slotRanges(in []*quoratev1.SlotRange) ([]fsm.SlotRange, error) {
 		out[i] = fsm.SlotRange{First: fsm.Slot(r.GetFirstSlot()), Last: fsm.Slot(r.GetLastSlot())}
 	}
 	return out, nil
+}
+
+// ownedOnWire are ranges as they are sent with the epochs under which they have to be owned.
+func ownedOnWire(in []state.Range) []*quoratev1.SlotRange {
+	out := make([]*quoratev1.SlotRange, len(in))
+	for i, r := range in {
+		out[i] = &quoratev1.SlotRange{FirstSlot: uint32(r.First), LastSlot: uint32(r.Last), Epoch: uint64(r.Epoch)}
+	}
+	return out
 }
 
 // rangesOnWire are ranges as they are sent.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/quorate/quorate/control/handoff"
 	"github.com/quorate/quorate/control/state"
 	"github.com/quorate/quorate/fsm"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
@@ -65,6 +66,85 @@ func TestPlanMessages(t *testing.T) {
 	}
 	if _, known := endOf(quoratev1.PlanEnd_PLAN_END_UNSPECIFIED); known {
 		t.Error("what is not specified is a standing")
+	}
+}
+
+// Shows that an end's answer is taken as it was sent, and that one without a standing says nothing.
+func TestPlanAnswers(t *testing.T) {
+	manifest := fsm.Manifest{FrozenAt: 7, Revision: 3, Digest: [16]byte{1}}
+	got := answerOf(&quoratev1.PlanStepResponse{
+		End: quoratev1.PlanEnd_PLAN_END_FROZEN, Revision: 3, Manifest: manifestOnWire(manifest), Slots: 4, Size: 5, Clearing: true,
+	})
+	want := handoff.Answer{End: fsm.PlanFrozen, Revision: 3, Manifest: manifest, Slots: 4, Bytes: 5, Clearing: true}
+	if got != want {
+		t.Errorf("%+v", got)
+	}
+	if got := answerOf(&quoratev1.PlanStepResponse{}); got.Failed == "" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Shows which errors say that a step was refused, as the driver takes them: for good, or of a freeze until the source
+// has another revision, which leaves nothing frozen. All others say that nothing is known.
+func TestPlanStepFailed(t *testing.T) {
+	for _, tt := range []struct {
+		step    handoff.Kind
+		reason  quotaerr.Reason
+		refused bool
+	}{
+		{handoff.Freeze, quotaerr.PolicyStale, true},
+		{handoff.Freeze, quotaerr.PolicyBehind, true},
+		{handoff.Freeze, quotaerr.InvalidArgument, true},
+		{handoff.Freeze, quotaerr.OutcomeUnknown, false},
+		{handoff.Freeze, quotaerr.NotLeader, false},
+		{handoff.Open, quotaerr.PolicyStale, false},
+		{handoff.Open, quotaerr.PolicyBehind, false},
+		{handoff.Pull, quotaerr.InvalidArgument, true},
+		{handoff.Pull, quotaerr.Capacity, true},
+		{handoff.Pull, quotaerr.NoQuorum, false},
+		{handoff.Seal, quotaerr.OutcomeUnknown, false},
+	} {
+		a := failedAnswer(tt.step, quotaerr.New(tt.reason, "why"))
+		if (a.Refused != "") != tt.refused || (a.Failed != "") == tt.refused {
+			t.Errorf("%s, %s: %+v", tt.step, tt.reason, a)
+		}
+	}
+}
+
+// Shows that only slots which are owned as they are wanted count as owned: the whole range, under its epoch. What is
+// wanted under no epoch need not be.
+func TestPlanWantsOwned(t *testing.T) {
+	owned := []fsm.OwnedRange{
+		{SlotRange: fsm.SlotRange{First: 10, Last: 19}, Epoch: 1}, {SlotRange: fsm.SlotRange{First: 20, Last: 29}, Epoch: 1},
+		{SlotRange: fsm.SlotRange{First: 30, Last: 39}, Epoch: 2, FrozenBy: 5}, {SlotRange: fsm.SlotRange{First: 50, Last: 59}, Epoch: 2},
+	}
+	for _, tt := range []struct {
+		first, last fsm.Slot
+		epoch       fsm.Epoch
+		lacks       fsm.Slot // the first that is not owned, unless all are
+		all         bool
+	}{
+		{10, 29, 1, 0, true},
+		{15, 22, 1, 0, true},
+		{30, 39, 2, 0, true},
+		{10, 39, 1, 30, false},
+		{20, 29, 2, 20, false},
+		{30, 59, 2, 40, false},
+		{9, 12, 1, 9, false},
+		{55, 60, 2, 60, false},
+		{0, fsm.NumSlots - 1, 0, 0, true},
+	} {
+		wanted := ownedOnWire([]state.Range{
+			{SlotRange: fsm.SlotRange{First: 25, Last: 29}, Epoch: 1},
+			{SlotRange: fsm.SlotRange{First: tt.first, Last: tt.last}, Epoch: tt.epoch},
+		})
+		slots, lacks := notOwned(owned, wanted)
+		if lacks == tt.all || lacks && slots != (fsm.SlotRange{First: tt.lacks, Last: tt.last}) {
+			t.Errorf("%d to %d under %d: %v, lacks %t", tt.first, tt.last, tt.epoch, slots, lacks)
+		}
+	}
+	if slots, lacks := notOwned(nil, ownedOnWire([]state.Range{{SlotRange: fsm.SlotRange{First: 1, Last: 2}, Epoch: 1}})); !lacks {
+		t.Errorf("who owns nothing owns %v", slots)
 	}
 }
 

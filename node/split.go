@@ -61,7 +61,7 @@ func (n *Node) splitStep(ctx context.Context, c *control.Control, s *state.State
 		loads = append(loads, load)
 	}
 	split, ok := placement.NextSplit(loads, marks.SplitKeys, marks.SplitRate)
-	replicas := n.placeNew(s)
+	replicas := n.placeNew(s, nil)
 	if !ok || len(replicas) == 0 {
 		return nil
 	}

@@ -48,7 +48,12 @@ func newMove(t *testing.T, ranges []fsm.SlotRange) *move {
 // make makes a step at whoever leads, until it is made.
 func (m *move) make(at *cluster, what string, step func(*Partition) error) {
 	m.t.Helper()
-	var err error
+	must(m.t, m.ask(at, what, step))
+}
+
+// ask asks for a step at whoever leads, until that is answered or refused.
+func (m *move) ask(at *cluster, what string, step func(*Partition) error) (err error) {
+	m.t.Helper()
 	eventually(m.t, what, func() bool {
 		leader := at.find()
 		if leader == nil {
@@ -61,7 +66,7 @@ func (m *move) make(at *cluster, what string, step func(*Partition) error) {
 		}
 		return true
 	})
-	must(m.t, err)
+	return err
 }
 
 func (m *move) ctx() (context.Context, context.CancelFunc) {
@@ -327,21 +332,33 @@ func (m *move) late() {
 	from, to := m.from.agree(m.from.up()), m.to.agree(m.to.up())
 	ctx, cancel := m.ctx()
 	defer cancel()
-	source, destination := m.from.leader().partition(), m.to.leader().partition()
-	_, frozen := source.Freeze(ctx, m.plan, m.ranges, 1)
-	_, sealed := destination.Seal(ctx, m.plan)
-	for what, err := range map[string]error{
-		"freeze": frozen, "seal": sealed, "open": destination.OpenImport(ctx, m.plan, m.ranges, m.frozen),
-		"abort at the source":      source.AbortPlan(ctx, m.plan),
-		"abort at the destination": destination.AbortPlan(ctx, m.plan),
-		"activate at the source":   source.Activate(ctx, m.plan, movedEpoch+1, false),
+	abort := func(p *Partition) error { return p.AbortPlan(ctx, m.plan) }
+	activate := func(p *Partition) error { return p.Activate(ctx, m.plan, movedEpoch+1, false) }
+	for _, late := range []struct {
+		what string
+		at   *cluster
+		step func(*Partition) error
+	}{
+		{"freeze", m.from, func(p *Partition) error {
+			_, err := p.Freeze(ctx, m.plan, m.ranges, 1)
+			return err
+		}},
+		{"open", m.to, func(p *Partition) error { return p.OpenImport(ctx, m.plan, m.ranges, m.frozen) }},
+		{"seal", m.to, func(p *Partition) error {
+			_, err := p.Seal(ctx, m.plan)
+			return err
+		}},
+		{"abort at the source", m.from, abort},
+		{"abort at the destination", m.to, abort},
+		{"activate at the source", m.from, activate},
 	} {
+		err := m.ask(late.at, "a late "+late.what, late.step)
 		if !errors.Is(err, ErrPlanEnded) || quotaerr.ReasonOf(err) != quotaerr.InvalidArgument {
-			m.t.Errorf("a late %s: %v", what, err)
+			m.t.Errorf("a late %s: %v", late.what, err)
 		}
 	}
-	must(m.t, source.Release(ctx, m.plan))
-	must(m.t, destination.Activate(ctx, m.plan, movedEpoch+1, false))
+	m.release()
+	m.make(m.to, "a late activate", activate)
 	for _, of := range []struct {
 		was Status
 		at  *cluster

@@ -20,6 +20,9 @@ const (
 	maxInFlight = 2
 	// tickInterval is how long a partition with live state goes without an entry.
 	tickInterval = 2 * time.Second
+	// clearInterval is how long one goes without an entry that has not cleared up yet after a plan: each entry clears
+	// some of it.
+	clearInterval = 50 * time.Millisecond
 	// stalledAfter is how long an entry may be on its way before those who give up waiting behind it
 	// are told that there is no quorum.
 	stalledAfter = 500 * time.Millisecond
@@ -87,14 +90,20 @@ func (o *owner) run(ctx context.Context) {
 		case <-o.group.Changed():
 			o.roles.announce()
 		case <-tick.C:
+			every := o.interval / 4
 			if ready {
 				o.raise(ctx)
 				o.makeWay()
 				_ = o.permitted() // notes the lease, also while there is nothing to stamp
+				wants, clearing := o.wantsTick()
+				if wants {
+					o.tick()
+				}
+				if clearing {
+					every = min(every, clearInterval)
+				}
 			}
-			if ready && o.wantsTick() {
-				o.tick()
-			}
+			tick.Reset(every)
 		case <-filled:
 			if ready {
 				o.commit(ctx)
@@ -168,15 +177,16 @@ func (o *owner) born() (born bool) {
 	return born
 }
 
-// wantsTick reports whether time should be written into the log: there is something that time ends,
-// and no entry has carried it for a while.
-func (o *owner) wantsTick() bool {
-	if time.Since(o.proposed) < o.interval || o.queue.len() > 0 || len(o.slots) > 0 {
-		return false
+// wantsTick reports whether time should be written into the log: there is something that time ends, or that entries
+// clear up, and none has carried it for a while. clearing says that it is the latter.
+func (o *owner) wantsTick() (wants, clearing bool) {
+	idle, after := true, o.interval
+	o.replica.view(func(m *fsm.Machine, _ uint64) { idle, clearing = m.Idle(), m.Clearing() })
+	if clearing {
+		after = min(after, clearInterval)
 	}
-	idle := true
-	o.replica.view(func(m *fsm.Machine, _ uint64) { idle = m.Idle() })
-	return !idle
+	wants = !idle && time.Since(o.proposed) >= after && o.queue.len() == 0 && len(o.slots) == 0
+	return wants, clearing
 }
 
 // raise puts the feature level up by one when every replica's program knows the next.

@@ -38,6 +38,13 @@ func (p *Partition) PlanEnd(plan fsm.PlanID) (end fsm.PlanEnd, err error) {
 	return end, nil
 }
 
+// Clearing reports that this replica has not cleared up yet after an earlier plan. The first step of the next one would
+// do all that is left of it at once, and have every check wait, so it is to come after that.
+func (p *Partition) Clearing() (clearing bool) {
+	p.replica.view(func(m *fsm.Machine, _ uint64) { clearing = m.Clearing() })
+	return clearing
+}
+
 // Freeze has a source stop deciding for slots, and have nothing of them expire, if it has the policy revision. It
 // tells what there is to export.
 func (p *Partition) Freeze(

@@ -75,6 +75,60 @@ func TestPlanStepErrors(t *testing.T) {
 	})
 }
 
+// Shows that a partition which clears up after a plan says so, and writes entries that do it one soon after the other
+// while nobody asks for anything, until it has cleared up.
+func TestPlanIsClearedUp(t *testing.T) {
+	scripted(t, func(t *testing.T, p *Partition, s *script, _ *clock.Fake) {
+		lead(t, p, s)
+		check := start(t.Context(), p, convert("acme", "1"))
+		s.commit(5)
+		if a := <-check; a.err != nil {
+			t.Fatal(a.err)
+		}
+		within := func(most time.Duration) {
+			t.Helper()
+			began := time.Now()
+			for s.inFlight() == 0 {
+				if time.Sleep(time.Millisecond); time.Since(began) > most {
+					t.Fatalf("no entry within %s", most)
+				}
+			}
+		}
+		step := func(f func() error) {
+			t.Helper()
+			for s.inFlight() > 0 {
+				s.commit(5)
+			}
+			out := inBackground(f)
+			s.commit(5)
+			must(t, <-out)
+		}
+		step(func() error {
+			_, err := p.Freeze(t.Context(), 7, allSlots, 1)
+			return err
+		})
+		if p.Clearing() {
+			t.Error("frozen slots are cleared up")
+		}
+		step(func() error { return p.Release(t.Context(), 7) })
+		within(tickInterval / 4) // when it looks next
+		for range 3 {
+			if !p.Clearing() {
+				t.Fatal("it has cleared up without an entry")
+			}
+			s.abandon(group.ErrUnknown)
+			within(2 * clearInterval)
+		}
+		s.commit(5)
+		if st := p.Status(); p.Clearing() || st.Keys != 0 {
+			t.Errorf("clearing %t, %d keys", p.Clearing(), st.Keys)
+		}
+		if time.Sleep(2 * tickInterval); s.inFlight() > 0 {
+			t.Error("an entry although there is nothing left to clear up")
+		}
+	})
+}
+
 // Shows that pieces reach the log in their order, two entries at a time, gently one at a time and none larger than it
 // needs to be, with a pause between; and that the first error ends it, which waits for what is on its way.
 func TestStage(t *testing.T) {

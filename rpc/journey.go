@@ -11,6 +11,12 @@ import (
 	"github.com/quorate/quorate/rpc/errtable"
 )
 
+// behindPatience bounds the wait for a map in which a slot has the epoch that a caller names.
+const behindPatience = time.Second
+
+// maxMovePause bounds the pause before a slot's new owner is asked again.
+const maxMovePause = 40 * time.Millisecond
+
 // target is where one attempt goes.
 type target struct {
 	local  bool
@@ -86,8 +92,11 @@ func (j *journey) rest(patience context.Context, last *quotaerr.Error, lead Lead
 		return j.pause.wait(patience, j.hint != "", lead.Changed, nil)
 	}
 	_, moved := j.desk.backend.Config()
-	if j.desk.backend.Leader(j.principal).Epoch != lead.Epoch {
+	switch {
+	case j.desk.backend.Leader(j.principal).Epoch != lead.Epoch:
 		j.pause = 0 // it has been moved meanwhile
+	case last.Reason == quotaerr.WrongEpoch:
+		j.pause = min(j.pause, pause(maxMovePause/2)) // the new owner is about to begin, and nothing tells of it
 	}
 	return j.pause.wait(patience, false, lead.Changed, moved)
 }
@@ -107,6 +116,9 @@ func (j *journey) once(
 		ctx, cancel = context.WithDeadline(ctx, j.started.Add(j.retryWithin))
 		defer cancel()
 	}
+	if e := j.ahead(lead); e != nil {
+		return e
+	}
 	to, err := j.aim(lead)
 	if err != nil {
 		return quotaerr.As(err)
@@ -123,6 +135,18 @@ func (j *journey) once(
 	if e != nil && e.Reason == quotaerr.OutcomeUnknown && j.unknown == nil && !j.harmless {
 		j.unknown = e
 	}
+	return e
+}
+
+// ahead is what a caller is told whose epoch this node's map does not have yet: no owner is asked, since none would
+// decide.
+func (j *journey) ahead(lead Leadership) *quotaerr.Error {
+	if j.fillEpoch || lead.Epoch == 0 || j.epoch <= lead.Epoch {
+		return nil
+	}
+	e := quotaerr.New(quotaerr.WrongEpoch, "the principal's slot is owned under epoch %d, as far as node %s knows: "+
+		"ask another node, or refresh, with the same decision id", lead.Epoch, j.desk.node)
+	e.Epoch = uint64(lead.Epoch)
 	return e
 }
 
@@ -189,8 +213,9 @@ func (j *journey) settled(e *quotaerr.Error, lead Leadership) bool {
 	case quotaerr.NotLeader, quotaerr.NoQuorum, quotaerr.OutcomeUnknown, quotaerr.Frozen:
 	case quotaerr.WrongEpoch:
 		// A caller that has routed itself has an older map, and has to get the newer one; unless it is the owner that
-		// is behind the map, which a moved slot's is for a moment.
-		if !j.fillEpoch && (j.epoch < lead.Epoch || uint64(j.epoch) < e.Epoch) {
+		// is behind the map, which a moved slot's is for a moment, or this node, for about as long.
+		if !j.fillEpoch && (j.epoch < lead.Epoch || uint64(j.epoch) < e.Epoch) ||
+			j.ahead(lead) != nil && time.Since(j.started) >= behindPatience {
 			return true
 		}
 	default:

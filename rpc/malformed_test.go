@@ -248,6 +248,7 @@ func TestMalformedBodies(t *testing.T) {
 // Shows that every field of a well-formed body arrives, with large numbers and escapes exact.
 func TestWellFormedBody(t *testing.T) {
 	backend := allowing()
+	backend.leader = func() Leadership { return Leadership{Node: "n1", Local: true, Epoch: 1<<63 + 1} }
 	n := mustNode(t, "n1", backend)
 	r := n.mustPost(t, `{"principal":"a\ud83d\ude00\"\\u","api_class":"convert","decision_id":"d1","tier":"pro",
 		"cost":9007199254740992,"policy_revision":18446744073709551615,"route_epoch":9223372036854775809,

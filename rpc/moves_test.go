@@ -220,3 +220,28 @@ func TestAMoveDuringAnAttempt(t *testing.T) {
 		}
 	})
 }
+
+// Shows in virtual time that a check which names an epoch that no map has is refused after a second, and is never put
+// to the owner, who would write it into its log again and again.
+func TestAnEpochThatNobodyKnows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newMoved(t, &moved{frozen: time.Hour, decided: time.Hour, active: time.Hour})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		req := aCheck()
+		req.RouteEpoch = 8
+		begun := time.Now()
+		_, err := d.check(ctx, Identity{Name: "g"}, req, "grpc")
+		e := quotaerr.As(err)
+		if e == nil || e.Reason != quotaerr.WrongEpoch || e.Epoch != 7 {
+			t.Errorf("%v, want wrong_epoch with epoch 7", err)
+		}
+		if took := time.Since(begun); took < behindPatience || took > behindPatience+maxMovePause {
+			t.Errorf("after %s, want %s", took, behindPatience)
+		}
+		m, ok := d.backend.(*moved)
+		if !ok || len(m.ids) > 0 {
+			t.Errorf("the owner was asked: %v", m.ids)
+		}
+	})
+}

@@ -94,7 +94,7 @@ func TestCertMistakes(t *testing.T) {
 		{exitError, "take another", []string{"gateway", "insecure", "--dir", dir, "--valid", "1d"}},
 		{exitUsage, "is not above 0", []string{"admin", "ops", "--dir", dir, "--valid", "-1d"}},
 		{exitUsage, "has no unit", []string{"admin", "ops", "--dir", dir, "--valid", "90"}},
-		{exitUsage, "accepts 1 arg", []string{"admin", "--dir", dir}},
+		{exitUsage, "admin: name the NAME", []string{"admin", "--dir", dir}},
 	} {
 		r := runWith(t, "", append([]string{"cert"}, c.args...)...)
 		if r.status != c.status || !strings.Contains(r.stderr, c.want) || strings.Count(r.stderr, "\n") != 1 {

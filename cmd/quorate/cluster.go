@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -129,6 +130,13 @@ func partitionOf(p *quoratev1.Partition) partitionView {
 	return v
 }
 
+// unmade reports that the nodes wait for a cluster to be made.
+func (v clusterView) unmade() bool {
+	return v.Control == nil && slices.ContainsFunc(v.Nodes, func(n nodeView) bool {
+		return strings.Contains(n.Waiting, "quorate cluster init")
+	})
+}
+
 // groups are the control group, once it is there, and the partitions.
 func (v clusterView) groups() []partitionView {
 	if v.Control == nil {
@@ -198,6 +206,11 @@ func (o *options) printStatus(cmd *cobra.Command, v clusterView) error {
 		}
 	})
 	if err != nil || o.output != outputTable {
+		return err
+	}
+	if v.unmade() {
+		_, err := fmt.Fprintln(w, "\nnext, on one node and once: quorate cluster init, or quorate snapshot restore FILE to "+
+			"make it of a backup")
 		return err
 	}
 	if _, err := fmt.Fprintln(w); err != nil {

@@ -55,11 +55,62 @@ func usagef(cmd *cobra.Command, format string, args ...any) error {
 // usageArgs makes the errors of a check on the number of arguments errors of usage.
 func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
+		err := check(cmd, args)
+		if missing := argNames(cmd); err != nil && len(args) < len(missing) {
+			return errMissing(cmd, missing[len(args):])
+		}
+		if err != nil {
 			return usagef(cmd, "%v", err)
 		}
 		return nil
 	}
+}
+
+// filledArgs is usageArgs for a command none of whose arguments may be empty.
+func filledArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	counted := usageArgs(check)
+	return func(cmd *cobra.Command, args []string) error {
+		if err := counted(cmd, args); err != nil {
+			return err
+		}
+		names := argNames(cmd)
+		for i, arg := range args {
+			if arg == "" && i < len(names) {
+				return errMissing(cmd, names[i:i+1])
+			}
+		}
+		return nil
+	}
+}
+
+// argWords is what those arguments are called that are more than the word in the usage.
+var argWords = map[string]string{
+	"ID": "the id", "NAME": "the NAME", "INTO": "the partition that gets its slots", "TO": "the partition that gets them",
+	"FIRST-LAST": "the slots, FIRST-LAST", "PLAN": "the plan by its number",
+}
+
+// argNames is what the arguments are called that a command must have, in their order, as its usage lists them.
+func argNames(cmd *cobra.Command) (out []string) {
+	for _, word := range strings.Fields(cmd.Use)[1:] {
+		if strings.Trim(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-…") != "" || strings.HasPrefix(word, "--") {
+			break // what may be left out, and flags
+		}
+		name, ok := argWords[word]
+		if !ok {
+			name = "the " + strings.ToLower(strings.TrimSuffix(word, "…"))
+		}
+		out = append(out, name)
+	}
+	return out
+}
+
+// errMissing says which arguments there have to be.
+func errMissing(cmd *cobra.Command, names []string) error {
+	text := names[0]
+	if last := len(names) - 1; last > 0 {
+		text = strings.Join(names[:last], ", ") + " and " + names[last]
+	}
+	return usagef(cmd, "%s: name %s", cmd.Name(), text)
 }
 
 // report prints err in one line and returns the exit status.

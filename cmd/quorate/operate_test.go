@@ -345,3 +345,22 @@ func TestTokenCommands(t *testing.T) {
 	mustRun(t, "token", "revoke", "t1", "--comment", "it leaked")
 	s.mustHaveAsked(t, &quoratev1.RevokeTokenRequest{Id: "t1", Comment: "it leaked"})
 }
+
+// Shows that the status of nodes that wait for a cluster says both ways to make one, and that of others does not.
+func TestStatusBeforeCluster(t *testing.T) {
+	waiting := func(what string) *quoratev1.ClusterStatusResponse {
+		return &quoratev1.ClusterStatusResponse{ClusterId: "c1", Nodes: []*quoratev1.Node{{Id: "n0", Waiting: what}}}
+	}
+	s := &adminScript{answers: map[string][]any{"ClusterStatusRequest": {
+		waiting("waiting for a cluster: run `quorate cluster init` on one of its nodes"),
+		waiting("looking for the node that leads the control group"),
+	}}}
+	mustServeAdmin(t, s)
+	out := mustRun(t, "cluster", "status").stdout
+	if !strings.HasSuffix(out, "\nnext, on one node and once: quorate cluster init, or quorate snapshot restore FILE to make it of a backup\n") {
+		t.Error(out)
+	}
+	if out := mustRun(t, "cluster", "status").stdout; strings.Contains(out, "restore") {
+		t.Error(out)
+	}
+}

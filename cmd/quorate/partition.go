@@ -82,7 +82,7 @@ func newTransferLeader(o *options) *cobra.Command {
 		Short: "Hand the leadership of a partition to another replica",
 		Long: `transfer-leader hands the leadership of PARTITION to its replica on NODE, or to whichever other is ready. The
 control group is called control.`,
-		Args: usageArgs(cobra.RangeArgs(1, 2)),
+		Args: filledArgs(cobra.RangeArgs(1, 2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req.Partition = args[0]
 			if len(args) > 1 {

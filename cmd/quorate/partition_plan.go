@@ -19,7 +19,7 @@ func addPlan(cmd *cobra.Command, req *quoratev1.StartPlanRequest, wait *bool) {
 }
 
 func newPartitionSplit(o *options) *cobra.Command {
-	req, wait, at := &quoratev1.StartPlanRequest{Kind: quoratev1.PlanKind_PLAN_KIND_SPLIT}, false, uint32(0)
+	req, wait, at := &quoratev1.StartPlanRequest{Kind: quoratev1.PlanKind_PLAN_KIND_SPLIT}, false, int64(0)
 	cmd := &cobra.Command{
 		Use:   "split PARTITION",
 		Short: "Move the upper slots of a partition to a new one",
@@ -27,22 +27,25 @@ func newPartitionSplit(o *options) *cobra.Command {
 owns, with all that their principals have used. It goes on by itself, and either is done or leaves everything as it was.
 Checks of those principals wait for less than a second meanwhile; no failure mode is used.`,
 		Example: "  quorate partition split p0 --wait --comment \"hot at noon\"",
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Args:    filledArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req.Source = args[0]
+			if at < 0 || at >= fsm.NumSlots {
+				return usagef(cmd, "--at is %d: slots are 0 to %d", at, fsm.NumSlots-1)
+			}
 			return o.withSession(cmd, func(ctx context.Context, s *session) error {
 				if cmd.Flags().Changed("at") {
 					r, err := clusterStatus(ctx, s)
 					if err != nil {
 						return err
 					}
-					req.Ranges = slotsFrom(viewOf(r), req.Source, at)
+					req.Ranges = slotsFrom(viewOf(r), req.Source, uint32(at))
 				}
 				return o.begin(ctx, cmd, s, req, wait)
 			})
 		},
 	}
-	cmd.Flags().Uint32Var(&at, "at", 0, "the first slot that moves (default: the upper half of what it owns)")
+	cmd.Flags().Int64Var(&at, "at", 0, "the first slot that moves (default: the upper half of what it owns)")
 	addPlan(cmd, req, &wait)
 	return cmd
 }
@@ -57,7 +60,7 @@ func slotsFrom(v clusterView, partition string, at uint32) (out []*quoratev1.Slo
 		}
 	}
 	if len(out) == 0 {
-		out = []*quoratev1.SlotRange{{FirstSlot: at, LastSlot: max(at, fsm.NumSlots-1)}}
+		out = []*quoratev1.SlotRange{{FirstSlot: at, LastSlot: fsm.NumSlots - 1}}
 	}
 	return out
 }
@@ -69,7 +72,7 @@ func newPartitionMerge(o *options) *cobra.Command {
 		Short: "Move all slots of a partition to another, and end it",
 		Long: `merge moves all slots of PARTITION to INTO, with all that their principals have used, and ends PARTITION. It
 goes on by itself, and either is done or leaves everything as it was.`,
-		Args: usageArgs(cobra.ExactArgs(2)),
+		Args: filledArgs(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req.Source, req.Destination = args[0], args[1]
 			return o.withSession(cmd, func(ctx context.Context, s *session) error {
@@ -89,7 +92,7 @@ func newPartitionMove(o *options) *cobra.Command {
 		Long: `move moves the slots FIRST to LAST, or several such ranges with commas between them, from PARTITION to TO, with
 all that their principals have used. It goes on by itself, and either is done or leaves everything as it was.`,
 		Example: "  quorate partition move p0 0-1023,4096-4099 p1 --wait",
-		Args:    usageArgs(cobra.ExactArgs(3)),
+		Args:    filledArgs(cobra.ExactArgs(3)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			req.Source, req.Destination = args[0], args[2]
 			if req.Ranges, err = slotsArg(cmd, args[1]); err != nil {
@@ -127,11 +130,13 @@ func newPartitionRecover(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "recover PARTITION --from NODE",
 		Short: "Make a partition anew that has lost its majority for good",
-		Long: `recover makes a new partition of what the replica of PARTITION on NODE still has, and gives it all slots. What
-was admitted after that replica's last entry is not known. So each of their principals is denied until its longest
-window has passed; with --accept-loss it is not, and may be admitted more than its limits allow. Take the replica that
-has applied most, as cluster status shows it.`,
-		Args: usageArgs(cobra.ExactArgs(1)),
+		Long: `recover makes a new partition of what the replica of PARTITION on NODE has applied, and gives it all slots.
+What was admitted after that is not known. If the node was started again since the majority was lost, that is all after
+the replica's last snapshot, because only a leader tells it which later entries of its log were committed. So each of
+their principals is denied until its longest window has passed; with --accept-loss it is not, and may be admitted more
+than its limits allow. Take the replica that has applied most, as cluster status shows it, and do not start its node
+again before.`,
+		Args: filledArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req.Source = args[0]
 			if req.Node == "" {
@@ -155,7 +160,7 @@ func newPartitionAbort(o *options) *cobra.Command {
 		Short: "Undo a plan that has not been decided yet",
 		Long: `abort undoes PLAN, a number that partition list shows, while it is open: its slots stay where they are. Once it
 is decided it is too late, and they are moved back by another plan.`,
-		Args: usageArgs(cobra.ExactArgs(1)),
+		Args: filledArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if req.Plan, err = strconv.ParseUint(args[0], 10, 64); err != nil || req.Plan == 0 {
 				return usagef(cmd, "%q is no plan: give a number, as `quorate partition list` shows them", args[0])

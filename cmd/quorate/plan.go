@@ -144,7 +144,7 @@ func (o *options) printBegun(cmd *cobra.Command, v *planView) error {
 		return o.output.print(cmd.OutOrStdout(), v, nil)
 	}
 	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: begun: %s\nnext: quorate partition list shows how it stands; "+
-		"quorate partition abort %d undoes it while it is open\n", v.name(), v.what(), v.ID)
+		"quorate partition abort %d undoes it while it is open\n%s", v.name(), v.what(), v.ID, v.lossText())
 	return err
 }
 
@@ -160,12 +160,20 @@ func (o *options) printEnded(cmd *cobra.Command, v *planView) error {
 	if undone != nil {
 		return undone
 	}
-	text := fmt.Sprintf("%s: done in %s: %s owns slots %s\n", v.name(), v.took(), v.Destination, v.slots())
-	if v.Node != "" && !v.AcceptLoss {
-		text += "until its longest window has passed each of their principals is denied, since admissions may be missing\n"
-	}
-	_, err := fmt.Fprint(cmd.OutOrStdout(), text)
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: done in %s: %s owns slots %s\n%s", v.name(), v.took(), v.Destination,
+		v.slots(), v.lossText())
 	return err
+}
+
+// lossText is a line on what becomes of admissions that a replica or a backup has not got; empty where none miss.
+func (v *planView) lossText() string {
+	switch {
+	case v.Node == "":
+		return ""
+	case v.AcceptLoss:
+		return "the loss was accepted: what " + v.from() + " does not have is given up, and the audit trail says so\n"
+	}
+	return "each of their principals is denied until its longest window has passed since, as admissions may be missing\n"
 }
 
 // stays says whose the slots of a plan are that was undone.
@@ -182,7 +190,8 @@ func (o *options) begin(
 ) error {
 	r, err := call(ctx, s, s.StartPlan, req)
 	if quotaerr.ReasonOf(err) == quotaerr.OutcomeUnknown {
-		return fmt.Errorf("%w: `quorate partition list` shows whether it has begun", err)
+		return quotaerr.New(quotaerr.OutcomeUnknown, "no answer came: `quorate partition list` shows whether the plan has "+
+			"begun; ask again if it has not")
 	}
 	if err != nil {
 		return err

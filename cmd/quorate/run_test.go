@@ -58,8 +58,18 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"completion", "tcsh"}, `quorate: invalid argument "tcsh" for "quorate completion"; see quorate completion --help`},
 		{
 			[]string{"policy", "validate"},
-			`quorate: requires at least 1 arg(s), only received 0; see quorate policy validate --help`,
+			`quorate: validate: name the file; see quorate policy validate --help`,
 		},
+		{[]string{"partition", "split"}, `quorate: split: name the partition; see quorate partition split --help`},
+		{[]string{"partition", "split", ""}, `quorate: split: name the partition; see quorate partition split --help`},
+		{[]string{"snapshot", "save", ""}, `quorate: save: name the file; see quorate snapshot save --help`},
+		{
+			[]string{"partition", "move", "p0"},
+			`quorate: move: name the slots, FIRST-LAST and the partition that gets them; see quorate partition move --help`,
+		},
+		{[]string{"partition", "merge", "p0", ""}, `quorate: merge: name the partition that gets its slots; see quorate partition merge --help`},
+		{[]string{"usage", "forgive"}, `quorate: forgive: name the principal; see quorate usage forgive --help`},
+		{[]string{"check", "u1"}, `quorate: check: name the class; see quorate check --help`},
 		{[]string{"simulate"}, `quorate: --policy and --trace are required; see quorate simulate --help`},
 	}
 	for _, tt := range tests {

@@ -36,7 +36,19 @@ func call[Q, A any](
 ) (A, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	return method(ctx, question)
+	a, err := method(ctx, question)
+	return a, saidOnce(err)
+}
+
+// saidOnce leaves out the answer that err was made of where it is another's words for the same.
+func saidOnce(err error) error {
+	var e, of *quotaerr.Error
+	if errors.As(err, &e) && errors.As(e.Cause, &of) {
+		once := *e
+		once.Cause = nil
+		return &once
+	}
+	return err
 }
 
 // withSession runs f with a client of the cluster.

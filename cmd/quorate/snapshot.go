@@ -127,7 +127,7 @@ func newSnapshotInspect(o *options) *cobra.Command {
 		Short: "Verify a backup and show what it holds, without a cluster",
 		Long: `inspect reads all of FILE, says in one line what is wrong with it if it is not whole and unchanged, and shows
 what it holds. It needs no cluster.`,
-		Args: usageArgs(cobra.ExactArgs(1)),
+		Args: filledArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f, err := openBackup(args[0])
 			if err != nil {

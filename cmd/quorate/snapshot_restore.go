@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
+	"github.com/quorate/quorate/quotaerr"
 )
 
 func newSnapshotRestore(o *options) *cobra.Command {
@@ -25,7 +26,7 @@ the restore; with --accept-loss it is not, and may be admitted more than its lim
 map are refused until they have the new one. When it was cut short, repeat it with the same file: it goes on where it
 was.`,
 		Example: "  quorate snapshot restore quorate.backup --addr 10.0.0.1:7070 --comment \"fire in zone a\"",
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Args:    filledArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			addrs, err := o.addrs(cmd)
 			if err != nil {
@@ -74,11 +75,20 @@ func restoreBackup(
 	case err == nil:
 		return r, nil
 	case ctx.Err() != nil:
-		return nil, errors.New("interrupted: repeat it with the same file, it goes on where it was")
-	case retryable(err):
+		return nil, errors.New("interrupted: repeat it with the same file; if it has begun it goes on where it was")
+	case quotaerr.ReasonOf(err) == quotaerr.OutcomeUnknown:
+		return nil, quotaerr.New(quotaerr.OutcomeUnknown, "no answer came: see that the node at --addr runs, then repeat it "+
+			"with the same file; if it has begun it goes on where it was")
+	case retryable(err) && hasBegun(ctx, s):
 		return nil, fmt.Errorf("%w: repeat it with the same file, it goes on where it was", err)
 	}
-	return nil, err
+	return nil, saidOnce(err)
+}
+
+// hasBegun reports whether the node has something of a cluster.
+func hasBegun(ctx context.Context, s *session) bool {
+	r, err := clusterStatus(ctx, s)
+	return err == nil && r.GetControl() != nil
 }
 
 // watchRestore says how the plans of a restore stand, as far as the node tells, until ctx ends.
@@ -128,9 +138,9 @@ func (o *options) printRestored(cmd *cobra.Command, v restoredView) error {
 	if o.output != outputTable {
 		return o.output.print(w, v, nil)
 	}
-	denied := "until its longest window has passed from now each principal is denied, since admissions may be missing"
+	denied := "each principal is denied until its longest window has passed from now, as admissions may be missing"
 	if v.AcceptLoss {
-		denied = "what was admitted after the backup is given up, and the audit trail says so"
+		denied = "the loss was accepted: what was admitted after the backup is given up, and the audit trail says so"
 	}
 	_, err := fmt.Fprintf(w, "cluster %s is restored from backup %s, as incarnation %d\nnodes: %s\npartitions: %s\n%s\n",
 		v.ClusterID, v.Backup, v.Incarnation, strings.Join(v.Nodes, " "), strings.Join(v.Partitions, " "), denied)

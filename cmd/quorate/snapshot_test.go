@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -149,7 +150,9 @@ func TestSnapshotSave(t *testing.T) {
 	s.mustHaveAsked(t, asked, asked, asked)
 	mustFail(t, exitError, []string{"is there already", "--force"}, "snapshot", "save", file)
 	mustFail(t, exitError, []string{"is a directory: name a file in it"}, "snapshot", "save", dir)
-	mustFail(t, exitError, []string{"cannot be written"}, "snapshot", "save", filepath.Join(dir, "none", "b"))
+	mustFail(t, exitError, []string{"directory " + filepath.Join(dir, "none") + " is not there"}, "snapshot", "save",
+		filepath.Join(dir, "none", "b"))
+	mustFail(t, exitError, []string{os.DevNull + " is no regular file"}, "snapshot", "save", os.DevNull, "--force")
 	s.mustHaveAsked(t)
 
 	s.answers["SaveSnapshotRequest"] = inPieces(src)
@@ -176,6 +179,51 @@ func TestSnapshotSave(t *testing.T) {
 			t.Errorf("%s: %+v", what, r)
 		}
 		kept()
+	}
+}
+
+// Shows that a link is followed with --force, to a file alone, and stays a link.
+func TestSnapshotSaveOverLink(t *testing.T) {
+	src, _ := mustBackup(t)
+	s := &adminScript{answers: map[string][]any{"SaveSnapshotRequest": inPieces(src)}}
+	mustServeAdmin(t, s)
+	dir, aside := t.TempDir(), t.TempDir()
+	link, to := filepath.Join(dir, "b"), filepath.Join(aside, "b")
+	mustPut(t, to, "old")
+	mustLink := func(to string) {
+		t.Helper()
+		if err := errors.Join(removeIfThere(link), os.Symlink(to, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustLink(to)
+	mustFail(t, exitError, []string{"is there already"}, "snapshot", "save", link)
+	mustRun(t, "snapshot", "save", link, "--force")
+	if got, err := os.ReadFile(to); err != nil || !bytes.Equal(got, src) {
+		t.Errorf("the link's file has %d bytes: %v", len(got), err)
+	}
+	if now, err := os.Readlink(link); err != nil || now != to || len(namesIn(t, aside)) != 1 {
+		t.Errorf("the link leads to %q, %v, beside %v", now, err, namesIn(t, aside))
+	}
+	s.mustHaveAsked(t, &quoratev1.SaveSnapshotRequest{}, &quoratev1.SaveSnapshotRequest{}, &quoratev1.SaveSnapshotRequest{})
+	mustLink(os.DevNull)
+	mustFail(t, exitError, []string{os.DevNull + " is no regular file"}, "snapshot", "save", link, "--force")
+	mustLink(filepath.Join(aside, "none"))
+	mustFail(t, exitError, []string{"is a link that cannot be followed"}, "snapshot", "save", link, "--force")
+	s.mustHaveAsked(t)
+}
+
+// Shows that a file that cannot be written is no fault of the cluster's: an error that says it once.
+func TestSnapshotSaveUnwritten(t *testing.T) {
+	fails := &telling{to: writerFunc(func([]byte) (int, error) {
+		return 0, &os.PathError{Op: "write", Path: "/b/.b.1.partial", Err: syscall.ENOSPC}
+	}), tell: io.Discard, told: time.Now()}
+	if _, err := fails.Write([]byte("x")); err == nil {
+		t.Fatal("the write does not fail")
+	}
+	const want = "the backup cannot be written to /b: no space left on device: mend that, or name a file elsewhere"
+	if err := errUnwritten("/b/b", fails.failed); err.Error() != want || retryable(err) {
+		t.Errorf("%v", err)
 	}
 }
 
@@ -261,7 +309,7 @@ func TestSnapshotRestore(t *testing.T) {
 	t.Setenv(addrEnv, first+",127.0.0.1:1")
 	out := mustRun(t, "snapshot", "restore", file, "--comment", "fire").stdout
 	want := "cluster c1 is restored from backup " + digest + ", as incarnation 77\nnodes: n0 n1\npartitions: p4\n" +
-		"until its longest window has passed from now each principal is denied, since admissions may be missing\n"
+		"each principal is denied until its longest window has passed from now, as admissions may be missing\n"
 	s.mu.Lock()
 	sent := s.body
 	s.mu.Unlock()
@@ -270,7 +318,7 @@ func TestSnapshotRestore(t *testing.T) {
 	}
 	s.mustHaveAsked(t, &quoratev1.RestoreSnapshotRequest{Comment: "fire"})
 	out = mustRun(t, "snapshot", "restore", file, "--accept-loss").stdout
-	if !strings.HasSuffix(out, "\nwhat was admitted after the backup is given up, and the audit trail says so\n") {
+	if !strings.HasSuffix(out, "\nthe loss was accepted: what was admitted after the backup is given up, and the audit trail says so\n") {
 		t.Error(out)
 	}
 	s.mustHaveAsked(t, &quoratev1.RestoreSnapshotRequest{AcceptLoss: true})
@@ -280,12 +328,28 @@ func TestSnapshotRestore(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 	s.answers["RestoreSnapshotRequest"] = []any{quotaerr.New(quotaerr.NoQuorum, "n1 does not answer")}
+	s.answers["ClusterStatusRequest"] = []any{statusUnmade, statusMade}
+	if r := runWith(t, "", "snapshot", "restore", file); r.stderr != "quorate: no_quorum: n1 does not answer\n" {
+		t.Errorf("nothing has begun: %+v", r)
+	}
 	mustFail(t, exitUnavailable, []string{"n1 does not answer", "repeat it with the same file, it goes on where it was"},
 		"snapshot", "restore", file)
 	s.answers["RestoreSnapshotRequest"] = []any{quotaerr.New(quotaerr.InvalidArgument, "cluster c1 is made already")}
 	r := runWith(t, "", "snapshot", "restore", file)
 	if r.status != exitError || strings.Contains(r.stderr, "repeat") {
 		t.Errorf("%+v", r)
+	}
+	s.answers["RestoreSnapshotRequest"] = []any{quotaerr.New(quotaerr.OutcomeUnknown, "it broke off")}
+	r = runWith(t, "", "snapshot", "restore", file)
+	const unknown = "quorate: outcome_unknown: no answer came: see that the node at --addr runs, then repeat it with the same " +
+		"file; if it has begun it goes on where it was\n"
+	if r.status != exitUnavailable || r.stderr != unknown {
+		t.Errorf("%+v", r)
+	}
+	t.Setenv(addrEnv, "127.0.0.1:1")
+	r = runWith(t, "", "snapshot", "restore", file)
+	if r.status != exitUnavailable || !strings.Contains(r.stderr, "no node is reached") || strings.Contains(r.stderr, "goes on") {
+		t.Errorf("nobody is there: %+v", r)
 	}
 }
 

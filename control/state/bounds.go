@@ -62,11 +62,8 @@ const (
 	MaxDifferenceBytes = 16 << 10
 )
 
-// maxCounter is where the ownership counter ends: an epoch has 40 bits for it.
+// maxCounter is where the ownership counter ends: an epoch has 32 bits for it.
 const maxCounter = uint64(1)<<32 - 1
-
-// maxIncarnation is the last incarnation: an epoch has 24 bits for it.
-const maxIncarnation = uint32(1)<<24 - 1
 
 // MaxBytes bounds an encoded command of this kind. Only what a cluster takes over of a backup may be larger than the
 // rest.

@@ -259,8 +259,8 @@ func (ch *change) init(i *Init) *Refusal {
 	if r := checkID("cluster id", i.Cluster, false); r != nil {
 		return r
 	}
-	if i.Incarnation == 0 || i.Incarnation > maxIncarnation {
-		return refuse(CodeInvalid, "incarnation is %d: it must be from 1 to 2^24-1", i.Incarnation)
+	if i.Incarnation == 0 {
+		return refuse(CodeInvalid, "the incarnation is 0: it must be from 1")
 	}
 	if i.Restored == nil && i.Seed == ([16]byte{}) {
 		return refuse(CodeInvalid, "the seed is zero: draw one at random")

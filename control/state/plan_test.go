@@ -208,7 +208,7 @@ func TestDamagedRestored(t *testing.T) {
 	}{
 		{"nothing", func(*state.Restored) {}, ""},
 		{"no cluster", func(r *state.Restored) { r.Cluster = "" }, "cluster id is empty"},
-		{"no incarnation", func(r *state.Restored) { r.Incarnation = 0 }, "incarnation 0"},
+		{"no incarnation", func(r *state.Restored) { r.Incarnation = 0 }, "the incarnation is 0"},
 		{"no seed", func(r *state.Restored) { r.Seed = [16]byte{} }, "seed"},
 		{"a gap", func(r *state.Restored) { r.Revisions[1].Number++ }, "revision 3"},
 		{"a label twice", func(r *state.Restored) { r.Revisions[1].Label = "v1" }, "there twice"},

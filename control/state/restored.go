@@ -108,8 +108,8 @@ func (r *Restored) check() *Refusal {
 		return f
 	}
 	switch {
-	case r.Incarnation == 0 || r.Incarnation > maxIncarnation:
-		return refuse(CodeInvalid, "incarnation %d cannot be", r.Incarnation)
+	case r.Incarnation == 0:
+		return refuse(CodeInvalid, "the incarnation is 0")
 	case r.Seed == ([16]byte{}):
 		return refuse(CodeInvalid, "the seed is zero")
 	case len(r.Revisions) > MaxRevisions || len(r.Tokens) > MaxTokens:

@@ -53,7 +53,7 @@ func askedPlan(req *quoratev1.StartPlanRequest) asked {
 	}
 	out.difference = strings.ToLower(strings.TrimPrefix(req.GetKind().String(), "PLAN_KIND_"))
 	if wanted, err := joined(req.GetRanges()); err == nil && len(wanted) > 0 {
-		out.difference += ": slots " + slotsText(wanted)
+		out.difference += ": slots " + state.InWords(wanted)
 	}
 	if req.GetNode() != "" {
 		out.difference += ": from the replica on " + req.GetNode()

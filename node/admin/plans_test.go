@@ -295,6 +295,27 @@ func TestRecover(t *testing.T) {
 	}
 }
 
+// Shows that a partition is recovered out of a plan that was aborted and waits for it, by one recovery at a time, and
+// that the plan stays under way.
+func TestRecoverOutOfAPlan(t *testing.T) {
+	c, n := planned(t)
+	n.mustStart(t, &quoratev1.StartPlanRequest{Kind: kindSplit, Source: "p0"})
+	must(t, second(n.AbortPlan(t.Context(), ops, &quoratev1.AbortPlanRequest{Plan: 1, Comment: "no answer"})))
+	delete(c.leaders, "p0")
+	req := &quoratev1.StartPlanRequest{Kind: kindRecover, Source: "p0", Node: "a"}
+	n.mustStart(t, req)
+	_, err := n.startPlan(t, req)
+	wantReason(t, err, quotaerr.InvalidArgument, "it is being recovered")
+	if !strings.Contains(err.Error(), "abort 2`") {
+		t.Error(err)
+	}
+	must(t, second(n.AbortPlan(t.Context(), ops, &quoratev1.AbortPlanRequest{Plan: 2})))
+	n.mustStart(t, req)
+	if s := n.control.State(); len(s.Plans) != 3 || s.Partitions[0].Plan != 1 {
+		t.Errorf("%d plans, %+v", len(s.Plans), s.Partitions[0])
+	}
+}
+
 // Shows that a node that does not lead the control group names the one that does, whose progress it is to tell; and
 // that without any leader the plans are told as they were, with what they wait for.
 func TestPlansAreTheLeadersToTell(t *testing.T) {

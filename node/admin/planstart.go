@@ -2,7 +2,6 @@ package admin
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -97,6 +96,9 @@ func (a *Admin) sourceOf(
 		return nil, err
 	}
 	if p, in := s.Plan(source.Plan); in && (kind != state.PlanRecover || p.Phase == state.PlanOpen) {
+		return nil, inPlan(source, p)
+	}
+	if p := s.Recovery(source.ID); p != nil {
 		return nil, inPlan(source, p)
 	}
 	switch {
@@ -200,20 +202,20 @@ func rangesOf(
 	}
 	if len(wanted) == 0 {
 		return nil, quotaerr.New(quotaerr.InvalidArgument, "ranges: name the slots that are to move from %s, which owns %s",
-			source.ID, slotsText(slotsOf(source)))
+			source.ID, state.InWords(source.Slots()))
 	}
 	if err := owns(s, source, wanted); err != nil {
 		return nil, err
 	}
-	if size(wanted) < size(slotsOf(source)) {
+	if size(wanted) < size(source.Slots()) {
 		return wanted, nil
 	}
 	if kind == state.PlanSplit {
 		return nil, quotaerr.New(quotaerr.InvalidArgument,
-			"slots %s are all that %s owns: a split must leave it some", slotsText(wanted), source.ID)
+			"slots %s are all that %s owns: a split must leave it some", state.InWords(wanted), source.ID)
 	}
 	return nil, quotaerr.New(quotaerr.InvalidArgument,
-		"slots %s are all that %s owns, and it would end: say so with `quorate partition merge %s %s`", slotsText(wanted),
+		"slots %s are all that %s owns, and it would end: say so with `quorate partition merge %s %s`", state.InWords(wanted),
 		source.ID, source.ID, req.GetDestination())
 }
 
@@ -236,13 +238,10 @@ func joined(asked []*quoratev1.SlotRange) (out []fsm.SlotRange, err error) {
 		case n > 0 && first <= uint32(out[n-1].Last):
 			return nil, quotaerr.New(quotaerr.InvalidArgument, "slots %d-%d and %d-%d have some in common: name each once",
 				out[n-1].First, out[n-1].Last, first, last)
-		case n > 0 && first == uint32(out[n-1].Last)+1:
-			out[n-1].Last = fsm.Slot(last)
-		default:
-			out = append(out, fsm.SlotRange{First: fsm.Slot(first), Last: fsm.Slot(last)})
 		}
+		out = append(out, fsm.SlotRange{First: fsm.Slot(first), Last: fsm.Slot(last)})
 	}
-	return out, nil
+	return state.Join(out), nil
 }
 
 // owns refuses slots that the source does not own, and says whose the first one is.
@@ -255,7 +254,7 @@ func owns(s *state.State, source *state.Partition, wanted []fsm.SlotRange) error
 				return quotaerr.New(quotaerr.InvalidArgument, "slot %d is owned by nobody: see `quorate partition list`", slot)
 			case owner.ID != source.ID:
 				return quotaerr.New(quotaerr.InvalidArgument, "slots %d-%d are %s's, not %s's, which owns %s", slot,
-					min(r.Last, w.Last), owner.ID, source.ID, slotsText(slotsOf(source)))
+					min(r.Last, w.Last), owner.ID, source.ID, state.InWords(source.Slots()))
 			}
 			slot = int(r.Last) + 1
 		}
@@ -275,35 +274,9 @@ func ownerOf(s *state.State, slot fsm.Slot) (*state.Partition, state.Range) {
 	return nil, state.Range{}
 }
 
-// slotsOf are the slots that a partition owns, neighbours joined whatever their epochs.
-func slotsOf(p *state.Partition) (out []fsm.SlotRange) {
-	for _, r := range p.Ranges {
-		if n := len(out); n > 0 && out[n-1].Last+1 == r.First {
-			out[n-1].Last = r.Last
-			continue
-		}
-		out = append(out, r.SlotRange)
-	}
-	return out
-}
-
 func size(ranges []fsm.SlotRange) (slots int) {
 	for _, r := range ranges {
 		slots += int(r.Last) - int(r.First) + 1
 	}
 	return slots
-}
-
-// slotsText writes ranges for people, the first few.
-func slotsText(ranges []fsm.SlotRange) string {
-	const most = 8
-	var parts []string
-	for _, r := range ranges[:min(len(ranges), most)] {
-		parts = append(parts, fmt.Sprintf("%d-%d", r.First, r.Last))
-	}
-	text := strings.Join(parts, ", ")
-	if more := len(ranges) - most; more > 0 {
-		text += fmt.Sprintf(" and %d more ranges", more)
-	}
-	return text
 }

@@ -1652,7 +1652,7 @@ type PlanStepRequest struct {
 	Plan uint64 `protobuf:"varint,4,opt,name=plan,proto3" json:"plan,omitempty"`
 	// The step.
 	Step PlanStepKind `protobuf:"varint,5,opt,name=step,proto3,enum=quorate.v1.PlanStepKind" json:"step,omitempty"`
-	// Freeze, pull, open, activate: the slots, without epochs.
+	// Freeze, pull, open, activate: the slots. Only those of a pull have epochs, as ExportSlotsRequest has them.
 	Ranges []*SlotRange `protobuf:"bytes,6,rep,name=ranges,proto3" json:"ranges,omitempty"`
 	// Freeze: the revision that the source must have.
 	Revision uint64 `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -1805,7 +1805,9 @@ type PlanStepResponse struct {
 	// Pull: how many slots were fetched.
 	Slots uint32 `protobuf:"varint,4,opt,name=slots,proto3" json:"slots,omitempty"`
 	// Pull: how many bytes were fetched.
-	Size          uint64 `protobuf:"varint,5,opt,name=size,proto3" json:"size,omitempty"`
+	Size uint64 `protobuf:"varint,5,opt,name=size,proto3" json:"size,omitempty"`
+	// Whether it has not cleared up yet after an earlier plan: the next one has to wait.
+	Clearing      bool `protobuf:"varint,6,opt,name=clearing,proto3" json:"clearing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1875,6 +1877,13 @@ func (x *PlanStepResponse) GetSize() uint64 {
 	return 0
 }
 
+func (x *PlanStepResponse) GetClearing() bool {
+	if x != nil {
+		return x.Clearing
+	}
+	return false
+}
+
 // SlotDigest is the digest of one slot's state.
 type SlotDigest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1939,7 +1948,7 @@ type ExportSlotsRequest struct {
 	FromNode string `protobuf:"bytes,2,opt,name=from_node,json=fromNode,proto3" json:"from_node,omitempty"`
 	// The partition, or the name of a backup's that the asked node holds.
 	Source string `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
-	// The slots, without epochs.
+	// The slots. A replica that does not lead exports those with an epoch only if it owns them under it.
 	Ranges []*SlotRange `protobuf:"bytes,4,rep,name=ranges,proto3" json:"ranges,omitempty"`
 	// Whether a replica that does not lead may answer.
 	AnyReplica bool `protobuf:"varint,5,opt,name=any_replica,json=anyReplica,proto3" json:"any_replica,omitempty"`
@@ -2399,13 +2408,14 @@ const file_quorate_v1_peer_proto_rawDesc = "" +
 	"anyReplica\x124\n" +
 	"\bmanifest\x18\v \x01(\v2\x18.quorate.v1.PlanManifestR\bmanifest\x12\x14\n" +
 	"\x05epoch\x18\f \x01(\x04R\x05epoch\x12\x12\n" +
-	"\x04lost\x18\r \x01(\bR\x04lost\"\xb5\x01\n" +
+	"\x04lost\x18\r \x01(\bR\x04lost\"\xd1\x01\n" +
 	"\x10PlanStepResponse\x12%\n" +
 	"\x03end\x18\x01 \x01(\x0e2\x13.quorate.v1.PlanEndR\x03end\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x124\n" +
 	"\bmanifest\x18\x03 \x01(\v2\x18.quorate.v1.PlanManifestR\bmanifest\x12\x14\n" +
 	"\x05slots\x18\x04 \x01(\rR\x05slots\x12\x12\n" +
-	"\x04size\x18\x05 \x01(\x04R\x04size\"8\n" +
+	"\x04size\x18\x05 \x01(\x04R\x04size\x12\x1a\n" +
+	"\bclearing\x18\x06 \x01(\bR\bclearing\"8\n" +
 	"\n" +
 	"SlotDigest\x12\x12\n" +
 	"\x04slot\x18\x01 \x01(\rR\x04slot\x12\x16\n" +
