@@ -21,7 +21,8 @@ func (m *Machine) open(e *Entry) (Reason, string) {
 	if at := e.Manifest.FrozenAt; at < 0 || at > MaxTime {
 		return conflict("the time %d of the freeze is out of range", at)
 	}
-	if r, detail := m.needRevision(e.Manifest.Revision); r != ReasonUnspecified && (r != ReasonPolicyStale || !m.vacant()) {
+	r, detail := m.needRevision(e.Manifest.Revision)
+	if r != ReasonUnspecified && (r != ReasonPolicyStale || !m.vacant()) {
 		return r, detail
 	}
 	m.begin(e.Plan)
@@ -88,7 +89,7 @@ func (m *Machine) activate(e *Entry) (Reason, string) {
 		panic("fsm: a sealed history is not read back: " + err.Error())
 	}
 	own := m.rev
-	m.inherit(l)
+	m.inherit(l) // where that brings an older policy, the own one follows it below
 	m.inbound = nil
 	m.packAll(in)
 	m.owned = m.owned.with(in.ranges, e.Epoch)

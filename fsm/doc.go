@@ -55,8 +55,9 @@
 //
 // A step that was made is answered alike when it is made again; a step of a plan that has ended here is
 // refused ([ReasonPlanEnded]), so whoever wakes up after an abort does nothing. A partition is an end of
-// one plan at a time. While slots are frozen, and from open to the end, no other policy is installed. The
-// policy history travels as the image of [HistorySlot]: a destination that owns and holds nothing takes it
-// over as it is; otherwise the two histories meet, as conservative as either. An import whose source may
-// have lost admissions is activated as lost: until its window has passed each limit then counts as full.
+// one plan at a time. While slots are frozen, and from open to the end, no other policy is installed, and
+// both ends have the same. The policy history travels as the image of [HistorySlot]: a destination that
+// owns and holds nothing takes it over as it is, and may have a later policy, which then follows with the
+// activation; otherwise the two histories meet, as conservative as either. An import whose source may have
+// lost admissions is activated as lost: until its window has passed each limit then counts as full.
 package fsm

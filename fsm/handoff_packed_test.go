@@ -145,3 +145,71 @@ func TestReleasedSlotsAreDroppedByAndBy(t *testing.T) {
 		t.Error("after the way back a snapshot is another")
 	}
 }
+
+// Shows that what stays in a shard of which some slots were released is forgotten in its order: as a machine that was
+// restored meanwhile does, entry by entry.
+func TestPartOfAShardIsReleased(t *testing.T) {
+	m := mustBear(t, []fsm.OwnedRange{{SlotRange: allSlots[0], Epoch: 1}})
+	for n, i := 0, 0; n < 120; i++ {
+		p := fmt.Sprint("principal-", i)
+		if m.SlotOf(p) >= fsm.SlotsPerShard {
+			continue
+		}
+		n++
+		m.Step(1, &fsm.Entry{Kind: fsm.KindBatch, Term: 1, Stamp: fsm.Time(n*7919%120) * 1e6, Checks: []fsm.Check{{
+			Principal: p, Gateway: "g", DecisionID: p, RouteEpoch: 1,
+			Charge: fsm.Charge{Class: []string{"a", "b", "other"}[n%3], Cost: 1},
+		}}})
+	}
+	h := &handoff{t: t, plan: 1, src: m, ranges: []fsm.SlotRange{{First: 3, Last: 9}}}
+	h.freeze()
+	h.release()
+	for at := m.Now(); !m.Idle(); at += 5e8 {
+		twin := mustRestore(t, m)
+		e := &fsm.Entry{Kind: fsm.KindBatch, Term: 1, Stamp: at}
+		m.Step(1, e)
+		twin.Step(1, e)
+		if m.Digest() != twin.Digest() {
+			t.Fatalf("at %d the restored machine forgot something else", at)
+		}
+	}
+	if s := m.Status(); s.Keys+s.Allows+s.Denials > 0 {
+		t.Errorf("left: %+v", s)
+	}
+}
+
+// Shows that the bound of recorded denials travels: a principal with as many as may be has no more recorded after a
+// move, and has again when the first ones have ended in the time of the machine that it came to.
+func TestRecordedDenialsTravel(t *testing.T) {
+	src := mustBear(t, []fsm.OwnedRange{{SlotRange: allSlots[0], Epoch: 1}})
+	ids := 0
+	deny := func(m *fsm.Machine, at fsm.Time, n int) (recorded int) {
+		e := &fsm.Entry{Kind: fsm.KindBatch, Term: 1, Stamp: at}
+		for range n {
+			ids++
+			e.Checks = append(e.Checks, fsm.Check{
+				Principal: "p", Gateway: "g", DecisionID: fmt.Sprint(ids), RouteEpoch: 1,
+				Charge: fsm.Charge{Class: "a", Cost: 4},
+			})
+		}
+		for _, d := range m.Step(1, e).Decisions {
+			if d.Reason == fsm.ReasonQuotaExhausted && d.Recorded {
+				recorded++
+			}
+		}
+		return recorded
+	}
+	// The first is admitted. The horizon of class a is 2 s.
+	if n := deny(src, 1e9, 41) + deny(src, 1.5e9, 40); n != fsm.MaxDenialRecords {
+		t.Fatalf("%d denials are recorded", n)
+	}
+	h := &handoff{t: t, plan: 1, src: src, dst: mustBear(t, nil), ranges: allSlots}
+	h.dst.Step(1, &fsm.Entry{Kind: fsm.KindBatch, Term: 1, Stamp: 500e9})
+	h.move(1)
+	if n := deny(h.dst, 501.4e9, 5); n != 0 { // the first is admitted again
+		t.Errorf("%d more are recorded before the first have ended", n)
+	}
+	if n := deny(h.dst, 501.5e9, 60); n != 40 {
+		t.Errorf("%d are recorded when 40 have ended", n)
+	}
+}

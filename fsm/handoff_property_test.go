@@ -14,8 +14,9 @@ import (
 )
 
 // A partition that is moved to another machine again and again, whose time is another, answers as the naive model
-// that never moves: every kind of state travels, and ages and what is left of horizons with it. Now and then a
-// plan is undone instead, admissions are said to be lost, or a machine is replaced by its restored snapshot.
+// that never moves: every kind of state travels, and ages and what is left of horizons with it. Now and then the
+// new machine has a later policy, which then follows the one that came; a plan is undone instead, admissions are
+// said to be lost, or a machine is replaced by its restored snapshot.
 func TestMovedMachineAnswersAsTheReference(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := reference.NewSession(t)
@@ -75,8 +76,12 @@ func (w *wanderer) move() {
 			h.src = w.m
 		}
 	}
+	later := rapid.IntRange(0, 3).Draw(w.t, "later policy") == 3
+	if later && !w.s.Behind() {
+		w.s.Publish(w.t)
+	}
 	h.bodies = bodies(w.s.Policies())
-	if h.dst.Revision() < h.src.Revision() {
+	if later || h.dst.Revision() < h.src.Revision() {
 		w.install(h.dst)
 	}
 	h.freeze()
@@ -106,6 +111,11 @@ func (w *wanderer) move() {
 	w.s.Model.Tick(w.m.Now())
 	if lost {
 		w.s.Model.Lose()
+	}
+	for w.s.Behind() {
+		e := w.s.Install(w.m.Now())
+		w.s.Apply(e)
+		w.h.entry(e, nil)
 	}
 	w.h.add("moved by %d to epoch %d, lost %t", by, 1+w.plan, lost)
 }

@@ -100,7 +100,7 @@ type revision struct {
 func (r *revision) number() Revision { return r.ref.Revision }
 
 // maxExact bounds the revisions that are carried for one name.
-const maxExact = 8
+const maxExact = 32
 
 // name is what a partition knows of an apiClass as callers write it: since when it is decided under the
 // class it has now, and which rules stay enforced until the present one is exact.

@@ -74,7 +74,7 @@ func (m *Machine) inherit(l *lineage) {
 	classes := map[string]*class{}
 	for n, past := range l.classes {
 		c := m.classFor(n)
-		c.knownSince, c.removed, c.carried = past.knownSince, past.removed, nil
+		c.knownSince, c.removed, c.carried, c.windows = past.knownSince, past.removed, nil, policy.Windows{}
 		if c.listed(m.rev.policy) {
 			c.windows = m.rev.policy.Windows(n)
 		}

@@ -17,7 +17,7 @@ import (
 // entries with the answers that they get. Run with -rewrite to accept changed answers, and read the diff.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
-		s := &script{m: fsm.New(), there: fsm.New(), term: 1, bodies: map[fsm.Revision]*policy.Policy{}}
+		s := newScript()
 		datadriven.RunTest(t, path, s.run)
 	})
 }
@@ -31,6 +31,10 @@ type script struct {
 	rev      fsm.Revision
 	bodies   map[fsm.Revision]*policy.Policy
 	manifest fsm.Manifest // of the last freeze
+}
+
+func newScript() *script {
+	return &script{m: fsm.New(), there: fsm.New(), term: 1, bodies: map[fsm.Revision]*policy.Policy{}}
 }
 
 func (s *script) run(t *testing.T, d *datadriven.TestData) string {
@@ -68,6 +72,8 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		s.plan(t, d, &out)
 	case "swap":
 		s.m, s.there = s.there, s.m
+	case "new":
+		*s = *newScript()
 	case "stale":
 		e := &fsm.Entry{Kind: fsm.KindBatch, Term: s.term + 1, Stamp: s.now}
 		fmt.Fprintln(&out, s.m.Step(s.term, e).Refused)

@@ -15,8 +15,8 @@ const NumSlots = 1 << 14
 // HistorySlot stands for the policy history, which travels beside the slots.
 const HistorySlot Slot = NumSlots
 
-// incarnationShift puts the cluster's incarnation above 40 bits of counter.
-const incarnationShift = 40
+// incarnationShift puts the cluster's incarnation above 32 bits of counter.
+const incarnationShift = 32
 
 // NewEpoch makes the epoch of an incarnation and a counter in it.
 func NewEpoch(incarnation uint32, counter uint64) Epoch {

@@ -118,8 +118,7 @@ func (s *Session) Next(t *rapid.T) *fsm.Entry {
 		e.Checks = s.burst(t)
 	case kind >= 36:
 		if !s.Behind() {
-			p := GenChange(t, *s.policies, fmt.Sprintf("v%d", len(*s.policies)+1))
-			*s.policies = append(*s.policies, p)
+			s.Publish(t)
 		}
 		*e = *s.Install(e.Stamp)
 	case kind == 35:
@@ -137,6 +136,11 @@ func (s *Session) Next(t *rapid.T) *fsm.Entry {
 		}
 	}
 	return e
+}
+
+// Publish draws the next policy of the cluster. It is not in force yet.
+func (s *Session) Publish(t *rapid.T) {
+	*s.policies = append(*s.policies, GenChange(t, *s.policies, fmt.Sprintf("v%d", len(*s.policies)+1)))
 }
 
 // Install is the entry that puts the next policy of the cluster in force.
