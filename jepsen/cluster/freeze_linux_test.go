@@ -3,9 +3,11 @@ package cluster
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"sync"
@@ -19,6 +21,8 @@ import (
 const (
 	// frozenKeys are in the range that moves.
 	frozenKeys = 100_000
+	// freezeRounds is how often the range moves there and back.
+	freezeRounds = 3
 	// stayingSlots are those that do not move, so that the source lives on.
 	stayingSlots = 164
 	// gatewayConns are open to each node at most.
@@ -76,6 +80,9 @@ func (m *moveMeter) ask(ctx context.Context, due time.Duration, k int) {
 			m.mu.Unlock()
 			return
 		}
+		if err != nil {
+			answer.Reason = errors.Unwrap(err).Error()
+		}
 		m.wrong[answer.Reason]++
 		m.mu.Unlock()
 		<-time.After(askAgain)
@@ -109,6 +116,7 @@ func (m *moveMeter) report(from, to time.Duration) freezeReport {
 
 type freezeReport struct {
 	n                   int
+	frozen              time.Duration // as the driver saw it
 	gap, p50, p99, most time.Duration
 	slow                float64 // the share that took longer than freezeSlow
 }
@@ -119,8 +127,8 @@ func (r freezeReport) String() string {
 		100*r.slow, freezeSlow, r.gap.Round(time.Millisecond))
 }
 
-// BenchmarkFreeze moves a range of 100,000 keys away and back under a steady load, and tells for how long no check was
-// decided, and how many took longer than a second. QUORATE_BENCH_RATE is the load's rate a second; 1,000 without it.
+// BenchmarkFreeze moves a range of 100,000 keys away and back under a steady load, and tells for how long the slots were
+// frozen, for how long no check was decided, and how many took longer than a second. QUORATE_BENCH_RATE is the load's rate a second; 1,000 without it.
 func BenchmarkFreeze(b *testing.B) {
 	rate := 1000
 	if v := os.Getenv("QUORATE_BENCH_RATE"); v != "" {
@@ -147,17 +155,22 @@ func BenchmarkFreeze(b *testing.B) {
 	b.Logf("without a move: %v", m.report(calm, load.Now()))
 	var worst freezeReport
 	b.ResetTimer()
-	for range b.N {
+	for range b.N * freezeRounds {
 		for _, args := range [][]string{{"split", "p0", "--at", fmt.Sprint(stayingSlots)}, {"merge", "", "p0"}} {
 			r := measureMove(ctx, b, c, m, args)
 			worst.gap, worst.slow, worst.most = max(worst.gap, r.gap), max(worst.slow, r.slow), max(worst.most, r.most)
+			worst.frozen = max(worst.frozen, r.frozen)
 		}
 	}
 	b.StopTimer()
-	b.ReportMetric(float64(worst.gap.Milliseconds()), "ms-frozen")
+	calm = load.Now()
+	must(b, process.Await(ctx, "a calm time passes", func() bool { return load.Now()-calm > 5*time.Second }))
+	b.Logf("without a move, afterwards: %v", m.report(calm, load.Now()))
+	b.ReportMetric(float64(worst.frozen.Milliseconds()), "ms-frozen")
+	b.ReportMetric(float64(worst.gap.Milliseconds()), "ms-silent")
 	b.ReportMetric(float64(worst.most.Milliseconds()), "ms-longest")
 	b.ReportMetric(100*worst.slow, "%-over-1s")
-	if worst.gap > freezeLimit || worst.slow > 0.01 {
+	if worst.frozen > freezeLimit || worst.slow > 0.01 {
 		b.Logf("THE BOUNDS ARE %v AND 1 %%", freezeLimit)
 	}
 }
@@ -183,11 +196,48 @@ func measureMove(ctx context.Context, b *testing.B, c *Cluster, m *moveMeter, ar
 	to := m.load.Now()
 	must(b, process.Await(ctx, "what was due is decided", func() bool { return m.load.Now()-to > 2*time.Second }))
 	r := m.report(from, to)
+	r.frozen, err = c.frozenFor(id)
+	must(b, err)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	b.Logf("%v in %v: %v; attempts without a decision %v", args, (to - from).Round(time.Millisecond), r, m.wrong)
+	b.Logf("%v in %v, frozen for %v at most: %v; attempts without a decision %v",
+		args, (to - from).Round(time.Millisecond), r.frozen.Round(time.Millisecond), r, m.wrong)
 	clear(m.wrong)
 	return r
+}
+
+// stepMade is what a driver logs of the steps between which slots are frozen: when it was made, and how long that took.
+var stepMade = regexp.MustCompile(
+	`(?m)^time=(\S+) .*msg="a step of a plan was made" .*plan=(\d+) step=(freeze|activate) .*took=(\S+)`)
+
+// frozenFor is how long a plan's slots were frozen at most: from before the freeze was asked for until the activation
+// was answered.
+func (c *Cluster) frozenFor(plan uint64) (time.Duration, error) {
+	var begun, ended time.Time
+	for _, n := range c.Nodes {
+		text, err := os.ReadFile(n.Log)
+		if err != nil {
+			return 0, err
+		}
+		for _, found := range stepMade.FindAllStringSubmatch(string(text), -1) {
+			at, err := time.Parse(time.RFC3339Nano, found[1])
+			took, bad := time.ParseDuration(found[4])
+			if err := errors.Join(err, bad); err != nil {
+				return 0, err
+			}
+			switch {
+			case found[2] != fmt.Sprint(plan):
+			case found[3] == "freeze":
+				begun = at.Add(-took)
+			default:
+				ended = at
+			}
+		}
+	}
+	if begun.IsZero() || ended.IsZero() {
+		return 0, fmt.Errorf("the logs do not tell when plan %d froze and activated", plan)
+	}
+	return ended.Sub(begun), nil
 }
 
 // freezeCluster is three nodes and one partition, and a load that asks for nothing by itself.
@@ -202,7 +252,7 @@ func freezeCluster(ctx context.Context, b *testing.B) (*Cluster, *Load) {
 	})
 	must(b, err)
 	b.Cleanup(func() { must(b, c.Close()) })
-	load, err := c.StartLoad(ctx, LoadOptions{})
+	load, err := c.StartLoad(ctx, LoadOptions{Timeout: 20 * time.Second}) // else what waits here would be sent again and again
 	must(b, err)
 	t := load.http.Transport.(*http.Transport)
 	t.MaxIdleConnsPerHost, t.MaxConnsPerHost = gatewayConns, gatewayConns // more checks than that wait, which counts

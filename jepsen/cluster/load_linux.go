@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// answerTimeout bounds one attempt; what comes later is no answer.
+	// answerTimeout bounds one attempt, unless the load says otherwise; what comes later is no answer.
 	answerTimeout = 1500 * time.Millisecond
 	// retryFor is how long a check is repeated that has no decision, well within the replay horizon.
 	retryFor = 8 * time.Second
@@ -40,6 +40,7 @@ type LoadOptions struct {
 	Principals int
 	Classes    []string      // what is asked for; one that is named twice is asked for twice as often
 	Pause      time.Duration // of each client between two checks
+	Timeout    time.Duration // of one attempt; 0: answerTimeout
 	// Hot are the first of the principals, for whom every second check is; 0: none is asked for more than others.
 	Hot int
 	// Echo has decided checks repeated some time later, on average each one time in so many; 0: none is.
@@ -70,6 +71,9 @@ func (c *Cluster) StartLoad(ctx context.Context, o LoadOptions) (*Load, error) {
 	config, err := c.gateway()
 	if err != nil {
 		return nil, err
+	}
+	if o.Timeout == 0 {
+		o.Timeout = answerTimeout
 	}
 	l := &Load{
 		options: o, nodes: slices.Clone(c.Nodes), begun: time.Now(), stop: make(chan struct{}),
@@ -267,7 +271,7 @@ func (l *Load) attempt(ctx context.Context, check *Check, n *Node) Attempt {
 }
 
 func (l *Load) ask(ctx context.Context, check *Check, n *Node) (answer Answer, err error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, l.options.Timeout)
 	defer cancel()
 	body, err := json.Marshal(map[string]any{
 		"principal": check.Principal, "api_class": check.Class, "decision_id": check.ID, "cost": check.Cost,

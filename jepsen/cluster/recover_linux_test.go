@@ -59,7 +59,8 @@ func TestRecover(t *testing.T) {
 	w.mustDecide(300)
 	w.examined = true
 	h := w.load.Stop(w.policies.revisions)
-	w.mustBeDenied(h, recovery)
+	// It begins to decide only when no leader of the old one can any more.
+	w.mustBeDenied(h, span{began: recovery.began + lease})
 	r := Examine(h.bare())
 	w.say("%v", r)
 	must(t, r.Err())

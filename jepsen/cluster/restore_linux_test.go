@@ -27,7 +27,8 @@ func restorePolicy() Policy {
 // TestRestore shows what a restored cluster knows. A backup is saved under load, more is admitted, and all nodes lose
 // their data. Restored with the loss acknowledged, every principal has used at least what he had when the backup was
 // begun. Restored without, everybody is denied until his longest window has passed since, so that all that was ever
-// admitted keeps within the caps. Checks under an epoch of before are refused, and the audit tells who gave up what.
+// admitted keeps within the caps. Checks under an epoch of before are refused, a node that comes back with the data of
+// before decides nothing, and the audit tells who gave up what.
 func TestRestore(t *testing.T) {
 	load := moveLoad()
 	load.Principals, load.Echo, load.Classes = 12, 0, []string{"strict", "wide", "misc", "ledger", "spell", "spell"}
@@ -49,6 +50,7 @@ func TestRestore(t *testing.T) {
 	must(t, err)
 	w.say("the first allow within %v is %v after the restore was begun", spell, at-denied.began)
 	w.mustDecide(300)
+	w.mustRefuseLost(w.Nodes[0])
 	w.examined = true
 	h := w.load.Stop(w.policies.revisions)
 	w.mustBeDenied(h, denied)
@@ -64,7 +66,34 @@ func TestRestore(t *testing.T) {
 	r = Examine(h.bare())
 	w.say("of all that was not given up: %v", r)
 	must(t, r.Err())
-	w.mustRun()
+}
+
+// mustRefuseLost starts a node with the directory that it had before the first restore: the others decide, and it does not.
+func (w *world) mustRefuseLost(n *Node) {
+	w.t.Helper()
+	must(w.t, n.Kill())
+	must(w.t, n.LoseData())
+	must(w.t, n.PutBack())
+	must(w.t, n.Start())
+	back := w.load.Now()
+	w.say("%s is back with what it had before all was lost", n.ID)
+	for _, other := range w.Nodes {
+		if other != n {
+			w.mustDecideAt(other, back)
+		}
+	}
+	must(w.t, w.load.AwaitUndecided(within(w.t, time.Minute), w.load.Now(), 20, n))
+	for _, a := range w.load.Since(back) {
+		if a.Node == n.ID && a.Sent >= back && a.Answer.decided() {
+			w.t.Fatalf("decided by a node of before the restore: %+v", a)
+		}
+	}
+	for _, other := range w.Nodes {
+		if other != n && other.Ended() {
+			w.t.Fatalf("node %s has ended by itself; its log ends:\n%s", other.ID, other.Tail())
+		}
+	}
+	w.say("%s has decided nothing", n.ID)
 }
 
 // allowsSpell reports whether an answer is an allow of the class spell.
@@ -103,7 +132,11 @@ func (w *world) mustRestore(backup span, flags ...string) span {
 	must(w.t, w.load.Quiet(func() error {
 		for _, n := range w.Nodes {
 			must(w.t, n.Kill())
-			must(w.t, n.LoseData())
+			if n == w.Nodes[0] && len(flags) > 0 { // it is found again in the end
+				must(w.t, n.SetAside())
+			} else {
+				must(w.t, n.LoseData())
+			}
 			must(w.t, n.Start())
 		}
 		s.began = w.load.Now()
@@ -150,8 +183,9 @@ func (w *world) mustRefuseEpoch(epoch uint64) {
 	}
 }
 
-// mustBeDenied shows that after a restore nothing was allowed before its longest window had passed since.
-func (w *world) mustBeDenied(h *History, restore span) {
+// mustBeDenied shows that nothing was allowed before its longest window had passed since a loss, which was not before
+// its began.
+func (w *world) mustBeDenied(h *History, loss span) {
 	w.t.Helper()
 	denied := 0
 	for _, c := range h.Checks {
@@ -161,12 +195,12 @@ func (w *world) mustBeDenied(h *History, restore span) {
 		}
 		for i := range c.Attempts {
 			a := &c.Attempts[i]
-			if a.Sent < restore.began || a.Received > restore.began+longest || !a.Answer.decided() {
+			if a.Sent < loss.began || a.Received > loss.began+longest || !a.Answer.decided() {
 				continue
 			}
 			if denied++; a.Answer.Allowed {
-				w.t.Errorf("%s of class %s was allowed %v after the restore was begun: %+v",
-					c.ID, c.Class, a.Received-restore.began, a)
+				w.t.Errorf("%s of class %s was allowed %v after the loss: %+v",
+					c.ID, c.Class, a.Received-loss.began, a)
 			}
 		}
 	}
