@@ -42,12 +42,9 @@ const (
 // join opens this node's replica of the control group: at once when it has one, else when the cluster has taken
 // this node in, or an operator has it make the cluster.
 func (n *Node) join(ctx context.Context) error {
-	if n.claim.Has(controlID) {
-		err := n.openStored(ctx)
-		if !errors.Is(err, errBlank) {
-			return err
-		}
-		n.blank.Store(true) // a start was cut short before anything was stored: that is no more than a new directory
+	opened, err := n.rejoin(ctx)
+	if opened || err != nil {
+		return err
 	}
 	logged := time.Now()
 	for {
@@ -73,6 +70,24 @@ func (n *Node) join(ctx context.Context) error {
 		case <-time.After(announceInterval):
 		}
 	}
+}
+
+// rejoin opens what this node has stored of a cluster; opened is false when that is nothing. An operator may have it
+// make the cluster at this very moment.
+func (n *Node) rejoin(ctx context.Context) (opened bool, err error) {
+	n.openingControl.Lock()
+	defer n.openingControl.Unlock()
+	if n.controlOpen() {
+		return true, nil
+	}
+	if !n.claim.Has(controlID) {
+		return false, nil
+	}
+	if err := n.openStored(ctx); !errors.Is(err, errBlank) {
+		return true, err
+	}
+	n.blank.Store(true) // a start was cut short before anything was stored: that is no more than a new directory
+	return false, nil
 }
 
 // announce makes this node known wherever it can, and returns what the cluster says of it: nil, and what is waited

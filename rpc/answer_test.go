@@ -106,7 +106,7 @@ func TestRefusalsOfTheStateMachine(t *testing.T) {
 				Decision: fsm.Decision{Reason: reason, Detail: "do this", Epoch: 1<<63 + 9}}, nil))
 			req := aCheck()
 			req.RouteEpoch = 7
-			_, err := quoratev1.NewQuotaClient(n.conn).CheckAndConsume(within(t, 300*time.Millisecond), req)
+			_, err := quoratev1.NewQuotaClient(n.conn).CheckAndConsume(within(t, 2*time.Second), req)
 			e := errtable.FromStatus(err)
 			if e == nil || e.Reason != want || status.Code(err) == codes.OK {
 				t.Fatalf("%v, want %s", err, want)

@@ -8,9 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/quorate/quorate/control/state"
 )
@@ -52,9 +54,15 @@ func Open(path string, maxRecords int) (*Trail, error) {
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{
 		NoFreelistSync: true, FreelistType: bbolt.FreelistMapType, Timeout: time.Second, InitialMmapSize: mapBytes,
 	})
-	if err != nil {
-		return nil, fmt.Errorf("%w: %s cannot be opened: %w; if no process uses it, move it away and start again: "+
-			"it is made anew from the group's snapshot and log", ErrDamaged, path, err)
+	var fromSystem syscall.Errno
+	switch {
+	case errors.Is(err, berrors.ErrTimeout):
+		return nil, fmt.Errorf("audit trail: %s is in use by another process: end that first", path)
+	case errors.As(err, &fromSystem):
+		return nil, fmt.Errorf("audit trail: %s cannot be opened: %w", path, err)
+	case err != nil:
+		return nil, fmt.Errorf("%w: %s cannot be opened: %w; move it away and start again: it is made anew from the "+
+			"group's snapshot and log", ErrDamaged, path, err)
 	}
 	t := &Trail{path: path, max: maxRecords, db: db}
 	if err = t.makeBuckets(); err == nil {
