@@ -1,7 +1,7 @@
 // Package cluster runs a cluster of real processes, as people would: certificates by `quorate cert`, TLS and an
 // encrypted gossip, `cluster init`, and the commands of an operator, while processes are killed, paused and cut off.
-// Its tests show what Quorate promises of a cluster that lives: that nodes come and go, policies change, slots move between
-// partitions, data directories are lost and backups restored, and no cap is ever broken.
+// Its tests show what Quorate promises of a cluster that lives: that nodes come and go, policies change, slots move
+// between partitions, data directories are lost and backups restored, and no cap is ever broken.
 //
 // A Load asks many nodes for the same few allowances, repeats what it got no answer to, and records each attempt with
 // the instants at which it was sent and answered, by this machine's monotonic clock. Examine then goes through that
