@@ -181,14 +181,14 @@ func TestBackupsAreBounded(t *testing.T) {
 func TestBackupStandsStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		over := make(chan struct{})
-		stuck := 0
+		var stuck atomic.Int64
 		w := &sender{ctx: t.Context(), send: func([]byte) error {
-			stuck++
+			stuck.Add(1)
 			<-over
 			return nil
 		}}
 		r := &receiver{ctx: t.Context(), next: func() ([]byte, error) {
-			stuck++
+			stuck.Add(1)
 			<-over
 			return nil, io.EOF
 		}}
@@ -206,8 +206,8 @@ func TestBackupStandsStill(t *testing.T) {
 		if err := w.flush(); err == nil {
 			t.Error("what is left is sent all the same")
 		}
-		if stuck != 2 {
-			t.Errorf("%d steps, want one each", stuck)
+		if stuck.Load() != 2 {
+			t.Errorf("%d steps, want one each", stuck.Load())
 		}
 		close(over)
 		synctest.Wait()
