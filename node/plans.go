@@ -12,11 +12,11 @@ import (
 	"github.com/quorate/quorate/control/placement"
 	"github.com/quorate/quorate/control/state"
 	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/internal/errtable"
 	"github.com/quorate/quorate/internal/guard"
 	"github.com/quorate/quorate/node/admin"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
-	"github.com/quorate/quorate/rpc/errtable"
 )
 
 const (

@@ -10,10 +10,10 @@ import (
 
 	"github.com/quorate/quorate/control/state"
 	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/internal/errtable"
 	"github.com/quorate/quorate/partition"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
-	"github.com/quorate/quorate/rpc/errtable"
 )
 
 // findCarriedTimeout bounds how long a pull waits for the policies that the history carries which it has fetched.

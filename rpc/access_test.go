@@ -17,10 +17,10 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/internal/errtable"
 	"github.com/quorate/quorate/internal/identity"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
-	"github.com/quorate/quorate/rpc/errtable"
 )
 
 // methodsOf are the full names of all that a node serves over gRPC.

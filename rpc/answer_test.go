@@ -17,9 +17,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/internal/errtable"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
-	"github.com/quorate/quorate/rpc/errtable"
 )
 
 // Shows over both protocols how a wait is told: milliseconds and seconds rounded up, never negative,

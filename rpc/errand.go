@@ -6,10 +6,10 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/quorate/quorate/internal/errtable"
 	"github.com/quorate/quorate/internal/identity"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
-	"github.com/quorate/quorate/rpc/errtable"
 )
 
 // errand is one operator's call on its way to an answer. It is asked of this node, and if another one has to

@@ -13,10 +13,10 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/internal/errtable"
 	"github.com/quorate/quorate/internal/identity"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
-	"github.com/quorate/quorate/rpc/errtable"
 )
 
 // mustFollower is node n1, which does not lead, and knows the given peers as n2, n3 and so on. The

@@ -8,9 +8,9 @@ import (
 
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/quorate/quorate/internal/errtable"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
-	"github.com/quorate/quorate/rpc/errtable"
 )
 
 // Shows that gRPC's health service says what /readyz says, and changes with it.

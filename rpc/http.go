@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/quorate/quorate/internal/httpanswer"
 	"github.com/quorate/quorate/quotaerr"
 )
 
@@ -106,10 +107,11 @@ func only(next http.HandlerFunc, methods ...string) http.HandlerFunc {
 			}
 		}
 		w.Header().Set("Allow", allow)
-		body := jsonError{Reason: string(quotaerr.InvalidArgument)}
-		body.problem = problem{Type: "about:blank", Title: http.StatusText(http.StatusMethodNotAllowed),
-			Status: http.StatusMethodNotAllowed, Detail: "use " + allow}
-		writeJSON(w, "application/problem+json", http.StatusMethodNotAllowed, body)
+		body := jsonError{
+			Problem: httpanswer.NewProblem(http.StatusMethodNotAllowed), Reason: string(quotaerr.InvalidArgument),
+		}
+		body.Detail = "use " + allow
+		httpanswer.WriteProblem(w, http.StatusMethodNotAllowed, body)
 	}
 }
 

@@ -11,10 +11,10 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/quorate/quorate/internal/errtable"
 	"github.com/quorate/quorate/internal/identity"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
-	"github.com/quorate/quorate/rpc/errtable"
 )
 
 // received reads a stream to its end, or its error.

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/internal/errtable"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
-	"github.com/quorate/quorate/rpc/errtable"
 )
 
 // behindPatience bounds the wait for a map in which a slot has the epoch that a caller names.

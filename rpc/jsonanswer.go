@@ -2,17 +2,16 @@ package rpc
 
 import (
 	"encoding/json"
+	"math"
 	"net/http"
 	"strconv"
 	"time"
 
+	"github.com/quorate/quorate/internal/errtable"
+	"github.com/quorate/quorate/internal/httpanswer"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
-	"github.com/quorate/quorate/rpc/errtable"
 )
-
-// problemBase is where the problem types of the RateLimit draft are registered.
-const problemBase = "https://iana.org/assignments/http-problem-types#"
 
 // jsonDecision is a decision as JSON. retry_at and retry_after_ms are absent where no time is known.
 type jsonDecision struct {
@@ -39,22 +38,14 @@ type jsonLimit struct {
 	ResetMs   int64  `json:"reset_ms"`
 }
 
-// problem has the members that RFC 9457 defines.
-type problem struct {
-	Type   string `json:"type"`
-	Title  string `json:"title"`
-	Status int    `json:"status"`
-	Detail string `json:"detail,omitempty"`
-}
-
 type jsonDenial struct {
-	problem
+	httpanswer.Problem
 	ViolatedPolicies []string `json:"violated-policies,omitempty"`
 	jsonDecision
 }
 
 type jsonError struct {
-	problem
+	httpanswer.Problem
 	Allowed bool   `json:"allowed"` // always false
 	Reason  string `json:"reason"`
 	Leader  string `json:"leader,omitempty"`
@@ -113,58 +104,45 @@ func (h *httpAPI) writeDecision(w http.ResponseWriter, d *quoratev1.Decision) {
 		return
 	}
 	row := errtable.Lookup(quotaerr.Reason(d.GetReason()))
-	setRateLimit(w.Header(), d, h.legacyHeaders)
+	httpanswer.SetRateLimit(w.Header(), d, h.legacyHeaders)
 	if row.Reason == quotaerr.Allowed {
-		writeJSON(w, "application/json", row.HTTP, jsonOf(d))
+		httpanswer.WriteJSON(w, row.HTTP, jsonOf(d))
 		return
 	}
-	body := jsonDenial{jsonDecision: jsonOf(d)}
-	body.problem = problem{Type: "about:blank", Title: http.StatusText(row.HTTP), Status: row.HTTP}
+	body := jsonDenial{Problem: httpanswer.NewProblem(row.HTTP), jsonDecision: jsonOf(d)}
 	switch row.Reason {
 	case quotaerr.QuotaExhausted:
-		body.Type, body.Title = problemBase+"quota-exceeded", "Quota exceeded"
+		body.Problem = httpanswer.QuotaExceeded(row.HTTP)
 		body.ViolatedPolicies = []string{d.GetLimit()}
-		w.Header().Set("Retry-After", strconv.FormatInt(retryAfterSeconds(d.GetRetryAfterMs()), 10))
+		httpanswer.SetRetryAfter(w.Header(), wait(d))
 	case quotaerr.EndpointDisabled:
 		body.Detail = "this endpoint is switched off"
-		setRetryAfter(w, row.Wait)
+		httpanswer.SetRetryAfter(w.Header(), row.Wait)
 	case quotaerr.Blocked:
 		body.Detail = "this caller may not use this endpoint"
 	}
-	writeJSON(w, "application/problem+json", row.HTTP, body)
+	httpanswer.WriteProblem(w, row.HTTP, body)
 }
 
 // writeError answers with what err's row says.
 func (h *httpAPI) writeError(w http.ResponseWriter, err error) {
 	e := quotaerr.As(err)
 	row := errtable.Lookup(e.Reason)
-	body := jsonError{Reason: string(e.Reason), Leader: e.Leader, Epoch: e.Epoch}
-	body.problem = problem{Type: "about:blank", Title: http.StatusText(row.HTTP), Status: row.HTTP,
-		Detail: errtable.PublicMessage(e)}
+	body := jsonError{
+		Problem: httpanswer.NewProblem(row.HTTP), Reason: string(e.Reason), Leader: e.Leader, Epoch: e.Epoch,
+	}
 	if e.Reason == quotaerr.Overloaded || e.Reason == quotaerr.Capacity {
-		body.Type, body.Title = problemBase+"temporary-reduced-capacity", "Temporarily reduced capacity"
+		body.Problem = httpanswer.ReducedCapacity(row.HTTP)
 	}
+	body.Detail = errtable.PublicMessage(e)
 	if row.HTTP == http.StatusServiceUnavailable {
-		setRetryAfter(w, errtable.Wait(e))
+		httpanswer.SetRetryAfter(w.Header(), errtable.Wait(e))
 	}
-	writeJSON(w, "application/problem+json", row.HTTP, body)
+	httpanswer.WriteProblem(w, row.HTTP, body)
 }
 
-func setRetryAfter(w http.ResponseWriter, wait time.Duration) {
-	millis := ceilDiv(max(0, int64(wait)), int64(time.Millisecond))
-	w.Header().Set("Retry-After", strconv.FormatInt(retryAfterSeconds(millis), 10))
-}
-
-func writeJSON(w http.ResponseWriter, contentType string, status int, body any) {
-	b, err := json.Marshal(body)
-	if err != nil { // no body here has a type that JSON lacks
-		status, b = http.StatusInternalServerError, []byte(`{"allowed":false,"reason":"internal"}`)
-	}
-	h := w.Header()
-	h.Set("Content-Type", contentType)
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Content-Length", strconv.Itoa(len(b)+1))
-	w.WriteHeader(status)
-	_, _ = w.Write(append(b, '\n')) // the caller has gone when this fails
+// wait is a denial's wait.
+func wait(d *quoratev1.Decision) time.Duration {
+	const most = int64(math.MaxInt64 / time.Millisecond)
+	return time.Duration(min(d.GetRetryAfterMs(), most)) * time.Millisecond
 }

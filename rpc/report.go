@@ -3,8 +3,8 @@ package rpc
 import (
 	"context"
 
+	"github.com/quorate/quorate/internal/errtable"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
-	"github.com/quorate/quorate/rpc/errtable"
 )
 
 // ReportPace tells node, the leader of a partition, that its partition time was seen to outrun a clock.

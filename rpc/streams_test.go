@@ -17,10 +17,10 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/quorate/quorate/internal/errtable"
 	"github.com/quorate/quorate/internal/identity"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
-	"github.com/quorate/quorate/rpc/errtable"
 )
 
 // upload sends a body of so many chunks, made up as it goes, and returns its digest with the answer.

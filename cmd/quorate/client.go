@@ -11,12 +11,12 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
+	"github.com/quorate/quorate/internal/errtable"
 	"github.com/quorate/quorate/policy"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
 	"github.com/quorate/quorate/rpc"
 	"github.com/quorate/quorate/rpc/client"
-	"github.com/quorate/quorate/rpc/errtable"
 )
 
 func newCheck(o *options) *cobra.Command {

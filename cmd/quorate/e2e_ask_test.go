@@ -15,11 +15,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/quorate/quorate/internal/errtable"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
 	"github.com/quorate/quorate/rpc"
 	"github.com/quorate/quorate/rpc/client"
-	"github.com/quorate/quorate/rpc/errtable"
 )
 
 // askTimeout is how long one question may take in all: longer than any failover.

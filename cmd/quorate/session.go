@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/quorate/quorate/internal/errtable"
 	"github.com/quorate/quorate/quotaerr"
 	"github.com/quorate/quorate/rpc/client"
-	"github.com/quorate/quorate/rpc/errtable"
 )
 
 // defaultTimeout is how long a client command tries: longer than a failover takes, and well within the

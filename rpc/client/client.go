@@ -18,10 +18,10 @@ import (
 	"google.golang.org/protobuf/reflect/protopath"
 	"google.golang.org/protobuf/reflect/protorange"
 
+	"github.com/quorate/quorate/internal/errtable"
 	"github.com/quorate/quorate/internal/identity"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
-	"github.com/quorate/quorate/rpc/errtable"
 )
 
 const (

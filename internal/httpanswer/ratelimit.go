@@ -1,4 +1,4 @@
-package rpc
+package httpanswer
 
 import (
 	"net/http"
@@ -38,7 +38,7 @@ func headerLimits(d *quoratev1.Decision) []headerLimit {
 		if nanos := l.GetWindow().GetNanos(); nanos%1_000_000 != 0 {
 			w++
 		}
-		h := headerLimit{name: name, limit: l, windowSeconds: ceilDiv(w, millisPerSecond)}
+		h := headerLimit{name: name, limit: l, windowSeconds: wholeSeconds(w, millisPerSecond)}
 		if i, dup := at[name]; dup {
 			if l.GetRemaining() < out[i].limit.GetRemaining() {
 				out[i] = h
@@ -51,9 +51,9 @@ func headerLimits(d *quoratev1.Decision) []headerLimit {
 	return out
 }
 
-// setRateLimit sets RateLimit-Policy and RateLimit. A denial shows the room of the limit that denied
-// only, until the same instant as Retry-After: another limit could name an earlier or a later one.
-func setRateLimit(h http.Header, d *quoratev1.Decision, legacy bool) {
+// SetRateLimit sets RateLimit-Policy and RateLimit. A denial shows the room of the limit that denied
+// only, until the same instant as Retry-After: another limit could name an earlier or a later one. legacy adds X-RateLimit-*.
+func SetRateLimit(h http.Header, d *quoratev1.Decision, legacy bool) {
 	var policies, rooms []string
 	var tightest *headerLimit
 	denied := d.GetOutcome() != quoratev1.Outcome_OUTCOME_ALLOWED
@@ -91,15 +91,9 @@ func setRateLimit(h http.Header, d *quoratev1.Decision, legacy bool) {
 // secondsToMore is how long until l has more room, in whole seconds rounded up; 0 when it is empty.
 func secondsToMore(d *quoratev1.Decision, l *headerLimit) int64 {
 	if d.GetRetryAt() != nil {
-		return retryAfterSeconds(d.GetRetryAfterMs())
+		return max(1, wholeSeconds(d.GetRetryAfterMs(), millisPerSecond)) // as Retry-After
 	}
-	return ceilDiv(max(0, l.limit.GetResetMs()), millisPerSecond)
-}
-
-// retryAfterSeconds is a wait for Retry-After: rounded up, at least a second, so that nobody reads
-// a short wait as none.
-func retryAfterSeconds(millis int64) int64 {
-	return max(1, ceilDiv(max(0, millis), millisPerSecond))
+	return wholeSeconds(l.limit.GetResetMs(), millisPerSecond)
 }
 
 func sfInteger(n int64) string {
