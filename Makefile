@@ -61,7 +61,7 @@ fuzz: ## run each fuzz target for FUZZTIME (20s)
 	[ -n "$$targets" ] || { echo 'no fuzz target found' >&2; exit 1; }; \
 	while read -r package target; do \
 	  echo "fuzz $$package $$target"; \
-	  $(GO) test -tags=$(TAGS) -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$package" </dev/null; \
+	  $(GO) test -tags=$(TAGS) -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5x "$$package" </dev/null; \
 	done <<<"$$targets"
 
 # The simulation: a seed gives a schedule of faults; make sim SEED=n runs one again and prints it.

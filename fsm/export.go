@@ -78,12 +78,6 @@ func (m *Machine) hashSlots(of []SlotDigest) [16]byte {
 	return m.element(b).bytes()
 }
 
-// AppendSlot appends the image of a slot, or of HistorySlot, to b; nothing when the slot is empty. It looks at all
-// of a shard: for more than one slot Images is faster. The machine must be born.
-func (m *Machine) AppendSlot(b []byte, s Slot) []byte {
-	return append(b, m.Images([]Slot{s})[0].Data...)
-}
-
 // Images are the images of slots, in the order of slots. It walks once over the state of each run of slots that
 // are in one shard, so ask for the slots of a shard together: SlotsPerShard neighbours, from a multiple of it. The
 // machine must be born.
@@ -112,22 +106,6 @@ func (m *Machine) Images(slots []Slot) []Image {
 			}
 			out[i] = Image{SlotDigest{slots[i], m.slotDigest(slots[i]).bytes()}, appendImage(nil, h)}
 		}
-	}
-	return out
-}
-
-// Pieces cuts an image into pieces of at most maxBytes of data each; an empty slot is one piece without data. They
-// share the data of the image.
-func (i *Image) Pieces(maxBytes int) []Piece {
-	size := uint64(len(i.Data))
-	if size == 0 {
-		return []Piece{{Slot: i.Slot}}
-	}
-	var out []Piece
-	for data := i.Data; len(data) > 0; {
-		n := min(maxBytes, len(data))
-		out = append(out, Piece{Slot: i.Slot, Digest: i.Digest, Size: size, Offset: size - uint64(len(data)), Data: data[:n]})
-		data = data[n:]
 	}
 	return out
 }

@@ -23,7 +23,7 @@ func FuzzImport(f *testing.F) {
 	admitSome(f, b, 61)
 	begin := snapshotOf(a)
 	for _, d := range b.SlotDigests(upperHalf)[:5] {
-		f.Add(uint16(d.Slot), b.AppendSlot(nil, d.Slot), b.AppendSlot(nil, fsm.HistorySlot), int64(b.Now()), true)
+		f.Add(uint16(d.Slot), b.Images([]fsm.Slot{d.Slot})[0].Data, b.Images([]fsm.Slot{fsm.HistorySlot})[0].Data, int64(b.Now()), true)
 	}
 	f.Fuzz(func(t *testing.T, slot uint16, image, history []byte, frozenAt int64, empty bool) {
 		h := &handoff{
@@ -76,7 +76,7 @@ func (h *handoff) force(slot fsm.Slot, data []byte) {
 		if len(data) == 0 || len(data) > fsm.MaxStageBytes {
 			return
 		}
-		detail := h.step(h.dst, &fsm.Entry{Kind: fsm.KindStage, Pieces: img.Pieces(fsm.MaxStageBytes)}).Detail
+		detail := h.step(h.dst, &fsm.Entry{Kind: fsm.KindStage, Pieces: inPieces(img, fsm.MaxStageBytes)}).Detail
 		_, found, _ := strings.Cut(detail, "its digest is ")
 		found, _, _ = strings.Cut(found, ",")
 		digest, err := hex.DecodeString(found)

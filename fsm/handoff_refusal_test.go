@@ -112,7 +112,7 @@ func TestImagesThatDoNotHold(t *testing.T) {
 	h := &handoff{t: t, plan: 1, src: b, dst: a, ranges: upperHalf}
 	digests := b.SlotDigests(upperHalf)
 	for _, img := range []fsm.Image{b.Images([]fsm.Slot{digests[0].Slot})[0], b.Images([]fsm.Slot{fsm.HistorySlot})[0]} {
-		whole := img.Pieces(fsm.MaxStageBytes)[0]
+		whole := inPieces(img, fsm.MaxStageBytes)[0]
 		refuse := func(p fsm.Piece, words string) {
 			t.Helper()
 			h.mustRefuse(a, &fsm.Entry{Kind: fsm.KindStage, Pieces: []fsm.Piece{p}}, fsm.ReasonPlanConflict, words)
@@ -164,13 +164,13 @@ func TestImagesInPieces(t *testing.T) {
 		h.dst = mustRestore(t, h.dst)
 		return len(h.dst.Staged(1))
 	}
-	before := b.Images([]fsm.Slot{slot})[0].Pieces(10)
+	before := inPieces(b.Images([]fsm.Slot{slot})[0], 10)
 	forgiven := mustRestore(t, b)
 	b.Step(1, &fsm.Entry{Kind: fsm.KindBatch, Term: 1, Stamp: b.Now() + 1, Checks: []fsm.Check{{
 		Principal: mustPrincipal(t, b, slot), Gateway: "g", DecisionID: "again", RouteEpoch: 1,
 		Charge: fsm.Charge{Class: "a", Cost: 1},
 	}}})
-	after := b.Images([]fsm.Slot{slot})[0].Pieces(10)
+	after := inPieces(b.Images([]fsm.Slot{slot})[0], 10)
 	if len(before) < 4 || len(after) < 4 {
 		t.Fatal("the images are too small")
 	}
@@ -193,10 +193,10 @@ func TestImagesInPieces(t *testing.T) {
 	}
 	forgiven.Step(1, &fsm.Entry{Kind: fsm.KindBatch, Term: 1, Stamp: 900e9})
 	empty := forgiven.Images([]fsm.Slot{slot})[0]
-	if len(forgiven.SlotDigests(upperHalf)) != 1 || len(forgiven.AppendSlot(nil, slot)) != 0 {
+	if len(forgiven.SlotDigests(upperHalf)) != 1 || len(empty.Data) != 0 {
 		t.Fatal("the slot is not empty")
 	}
-	if send(empty.Pieces(10)...) != 0 {
+	if send(inPieces(empty, 10)...) != 0 {
 		t.Error("what has become empty stays")
 	}
 }

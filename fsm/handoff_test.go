@@ -69,7 +69,7 @@ func (h *handoff) pull() int {
 func (h *handoff) pieces() (out []fsm.Piece) {
 	slots := fsm.DifferingSlots(h.src.SlotDigests(h.ranges), h.dst.Staged(h.plan))
 	for _, img := range h.src.Images(slots) {
-		out = append(out, img.Pieces(fsm.MaxStageBytes)...)
+		out = append(out, inPieces(img, fsm.MaxStageBytes)...)
 	}
 	return out
 }
@@ -133,4 +133,19 @@ func (h *handoff) move(epoch fsm.Epoch) {
 	h.seal()
 	h.activate(epoch)
 	h.release()
+}
+
+// inPieces cuts an image into pieces of at most maxBytes of data each; an empty slot is one piece without data.
+func inPieces(i fsm.Image, maxBytes int) []fsm.Piece {
+	size := uint64(len(i.Data))
+	if size == 0 {
+		return []fsm.Piece{{Slot: i.Slot}}
+	}
+	var out []fsm.Piece
+	for data := i.Data; len(data) > 0; {
+		n := min(maxBytes, len(data))
+		out = append(out, fsm.Piece{Slot: i.Slot, Digest: i.Digest, Size: size, Offset: size - uint64(len(data)), Data: data[:n]})
+		data = data[n:]
+	}
+	return out
 }

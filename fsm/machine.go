@@ -189,10 +189,6 @@ func (m *Machine) Idle() bool {
 	return true
 }
 
-// Lost is the latest instant before which admissions may be missing: until its window has passed since then
-// each limit counts as full. It is false when none are.
-func (m *Machine) Lost() (Time, bool) { return m.lost, m.lost != always }
-
 // Status tells what the machine is and how full it is.
 func (m *Machine) Status() Status {
 	s := Status{
