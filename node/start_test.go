@@ -1,11 +1,14 @@
 package node
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/quorate/quorate/partition/group"
 )
@@ -63,6 +66,35 @@ func TestAlone(t *testing.T) {
 		t.Errorf("with its stores gone: %v", err)
 	}
 	n.cancel()
+}
+
+// Shows that a start that comes while an operator has the node make the cluster does not take the stores that are being
+// made for those of an earlier start: it waits, and the node serves.
+func TestStartBesideInit(t *testing.T) {
+	cfg := mustConfigs(t, 1)[0]
+	ctx, cancel := context.WithCancel(t.Context())
+	node, err := Start(ctx, cfg, "test", slog.New(slog.DiscardHandler), func(err error) { t.Errorf("fatal: %v", err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &running{Node: node, cancel: cancel, ended: make(chan error, 1)}
+	made := make(chan error, 1)
+	go func() {
+		_, _, err := n.makeCluster(ctx, 1, "test")
+		made <- err
+	}()
+	for deadline := time.Now().Add(patience); !n.claim.Has(controlID); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatal("nothing is made")
+		}
+	}
+	go func() { n.ended <- n.Run(ctx) }()
+	if err := <-made; err != nil {
+		t.Error(err)
+	}
+	mustPublish(t, n, 0, "v1", 3)
+	untilReady(t, n)
+	mustEnd(t, n)
 }
 
 // mustConsult asks a node that is alone for its digests, as another one would.
