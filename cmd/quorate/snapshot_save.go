@@ -24,7 +24,8 @@ func newSnapshotSave(o *options) *cobra.Command {
 		Use:   "save FILE",
 		Short: "Make a backup of the whole cluster, while it serves",
 		Long: `save writes a consistent copy of every partition and of the control group to FILE, while the cluster serves on,
-and verifies it. Until that is done FILE is not there, or as it was. It has what every principal has used, and
+and verifies it. It begins when the plans that are under way have ended, for which it waits half a minute. Until it
+is done FILE is not there, or as it was. It has what every principal has used, and
 the hashes of tokens: keep it as you keep the data directories. What is admitted after it is not in it: see snapshot
 restore.`,
 		Example: "  quorate snapshot save quorate-$(date +%F).backup --comment nightly",

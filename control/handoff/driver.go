@@ -2,6 +2,7 @@ package handoff
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/quorate/quorate/control/state"
 	"github.com/quorate/quorate/fsm"
@@ -230,8 +231,11 @@ func (d *Driver) Progress() string {
 			words = fmt.Sprintf("pull %d: the one before fetched %d bytes", n+1, d.in.PulledBytes[n-1])
 		}
 	}
-	if d.in.Trouble == "" || d.step.Kind == Abort {
+	switch {
+	case d.in.Trouble == "" || d.step.Kind == Abort:
 		return words
+	case strings.HasPrefix(d.in.Trouble, words+":"):
+		return d.in.Trouble // which begins with the step that has it
 	}
 	return words + "; " + d.in.Trouble
 }

@@ -269,7 +269,7 @@ func TestProgress(t *testing.T) {
 	}
 	d.Note(9, handoff.Answer{Failed: "no leader is known"})
 	got = append(got, d.Progress())
-	want[4] = "look-source; look-source: no leader is known"
+	want[4] = "look-source: no leader is known"
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
