@@ -19,6 +19,7 @@ func New(parts Policy) (*Policy, error) {
 		Tiers:      cloneRules(parts.Tiers),
 		Principals: cloneRules(parts.Principals),
 		Groups:     make(map[string]*Group, len(parts.Groups)),
+		Envoy:      cloneEnvoy(parts.Envoy),
 	}
 	for name, class := range parts.Classes {
 		if class == nil {
@@ -75,6 +76,7 @@ func cloneRules(rules map[string]map[string][]Limit) map[string]map[string][]Lim
 func (p *Policy) build() (*Policy, error) {
 	p.classNames = sortedKeys(p.Classes)
 	p.groupNames = sortedKeys(p.Groups)
+	p.envoyNames = sortedKeys(p.Envoy)
 	p.tierNames = sortedKeys(p.Tiers)
 	p.principalNames = sortedKeys(p.Principals)
 	p.groupOf = make(map[string]*Group)

@@ -51,7 +51,7 @@ func (c Change) String() string {
 }
 
 // Compare returns what differs between two policies, in the order version, default, classes, tiers,
-// principals, groups, and within each of these by name. It is empty when the policies are equal.
+// principals, groups, envoy, and within each of these by name. It is empty when the policies are equal.
 func Compare(old, new *Policy) []Change {
 	c := &comparison{}
 	if old.digest == new.digest {
@@ -78,6 +78,9 @@ func Compare(old, new *Policy) []Change {
 			return
 		}
 		c.group(path, before, after)
+	})
+	union(old.envoyNames, new.envoyNames, func(name string) {
+		c.domain(joinPath("envoy", name), old.Envoy[name], new.Envoy[name])
 	})
 	return c.changes
 }
@@ -177,6 +180,18 @@ func (c *comparison) group(path string, old, new *Group) {
 		}
 	})
 	c.limits(joinPath(path, "limits"), old.Limits, new.Limits)
+}
+
+// domain notes what became of a domain of Envoy's, as a whole: the order of its rules decides.
+func (c *comparison) domain(path string, old, new *EnvoyDomain) {
+	switch {
+	case old == nil:
+		c.whole(path, "", new.text())
+	case new == nil:
+		c.whole(path, old.text(), "")
+	default:
+		c.value(path, old.text(), new.text())
+	}
 }
 
 // union calls visit for each name of two sorted lists, in order, once.

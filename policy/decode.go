@@ -120,10 +120,12 @@ func (d *decoder) policy() *Policy {
 	case len(d.rest) == 0:
 		d.fail("empty")
 		return p
-	case d.rest[0] != encodingVersion:
-		d.fail("format %d is unknown; this program reads format %d", d.rest[0], encodingVersion)
+	case d.rest[0] != encodingVersion && d.rest[0] != encodingVersionEnvoy:
+		d.fail("format %d is unknown; this program reads formats %d to %d", d.rest[0], encodingVersion,
+			encodingVersionEnvoy)
 		return p
 	}
+	version := d.rest[0]
 	d.rest = d.rest[1:]
 	p.Version = string(d.bytes(MaxNameBytes))
 	p.Default = d.class()
@@ -142,6 +144,10 @@ func (d *decoder) policy() *Policy {
 	d.rulesLeft = MaxOverrides
 	p.Tiers = d.rules("tiers", MaxTierBytes)
 	p.Principals = d.rules("principals", MaxPrincipalBytes)
+	p.Envoy = make(map[string]*EnvoyDomain)
+	if version == encodingVersionEnvoy {
+		d.envoy(p)
+	}
 	if d.err == nil && len(d.rest) > 0 {
 		d.fail("%d bytes follow the policy", len(d.rest))
 	}
@@ -231,4 +237,63 @@ func (d *decoder) rules(what string, most int) map[string]map[string][]Limit {
 		rules[name] = byClass
 	}
 	return rules
+}
+
+func (d *decoder) envoy(p *Policy) {
+	n := d.count("domains", MaxEnvoyDomains, 12)
+	if n == 0 {
+		d.fail("no domain follows")
+	}
+	name := ""
+	for i := 0; i < n && d.err == nil; i++ {
+		name = d.next("the domain", i, name, MaxNameBytes)
+		domain := &EnvoyDomain{RequestID: string(d.bytes(MaxNameBytes)), PassUnmatched: d.bool()}
+		domain.Rules = make([]EnvoyRule, d.count("rules", MaxEnvoyRules, 6))
+		for j := range domain.Rules {
+			if d.err == nil {
+				domain.Rules[j] = d.envoyRule()
+			}
+		}
+		p.Envoy[name] = domain
+	}
+}
+
+func (d *decoder) envoyRule() (r EnvoyRule) {
+	r.Match = make([]EnvoyEntry, d.count("entries", MaxEnvoyEntries, 3))
+	for i := range r.Match {
+		e := &r.Match[i]
+		e.Key = string(d.bytes(MaxNameBytes))
+		how := d.uint()
+		if how > uint64(MatchPrefix) {
+			d.fail("the match %d of an entry is unknown", how)
+			return r
+		}
+		if e.How = EnvoyMatch(how); e.How != MatchAny {
+			e.Value = string(d.bytes(MaxEnvoyValueBytes))
+		}
+	}
+	r.Name = string(d.bytes(MaxNameBytes))
+	r.Replaces = d.strings(MaxEnvoyRules)
+	if r.Unlimited = d.bool(); !r.Unlimited {
+		r.Class = d.classNames[d.index(0)]
+		r.Principal = d.strings(MaxEnvoyEntries)
+		r.Tier = string(d.bytes(MaxNameBytes))
+	}
+	return r
+}
+
+func (d *decoder) bool() bool {
+	n := d.uint()
+	if n > 1 {
+		d.fail("%d is neither 0 nor 1", n)
+	}
+	return n == 1
+}
+
+// strings is a list of names; nil when it is empty.
+func (d *decoder) strings(most int) (out []string) {
+	for n := d.count("names", most, 2); n > 0 && d.err == nil; n-- {
+		out = append(out, string(d.bytes(MaxNameBytes)))
+	}
+	return out
 }

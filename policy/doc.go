@@ -1,7 +1,7 @@
 // Package policy is the model of a policy: which limits hold for whom, and how a class behaves.
 //
-// It reads a policy from YAML or JSON text, checks it, resolves the rule of a check, encodes a
-// policy canonically, tells two policies apart, and makes one of another with classes switched.
+// It reads a policy from YAML or JSON text, checks it, resolves the rule of a check, or of a descriptor of Envoy's,
+// encodes a policy canonically, tells two policies apart, and makes one of another with classes switched.
 //
 // Guarantees:
 //

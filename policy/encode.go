@@ -10,6 +10,8 @@ import (
 // encodingVersion is the first byte of an encoding. A change of format takes the next number; what
 // a number means never changes, since logs and snapshots keep encodings.
 //
+// A policy has the first version that can express it.
+//
 // Version 1, with uvarints in their shortest form and strings as their length and bytes:
 //
 //	version
@@ -26,7 +28,18 @@ import (
 //	rules:  number (at least 1), then each in the order of the class's index: index, limits
 //	limits: number (at least 1), then each in its own order: name, max, window
 //	index:  0 for default, else 1 plus the position among the sorted class names
-const encodingVersion = 1
+//
+// Version 2 is for a policy with domains of Envoy's. After what version 1 has:
+//
+//	number of domains (at least 1), then each in the order of names: name,
+//	    key of the request id, 1 to let through what is unmatched or 0, number of rules, each
+//	rule:  number of entries, each: key, 0 for any value, 1 for one, 2 for a prefix, then the value, unless any
+//	       name, number of rules that it replaces, the name of each
+//	       1 if unlimited, else 0 and index, number of keys of the principal, each, key of the tier
+const (
+	encodingVersion      = 1
+	encodingVersionEnvoy = 2
+)
 
 // flagDisabled and modeShift lay out the flags of a class.
 const (
@@ -74,7 +87,11 @@ func (e *encoder) string(s string) {
 }
 
 func (e *encoder) policy(p *Policy) {
-	e.b = append(e.b, encodingVersion)
+	version := byte(encodingVersion)
+	if len(p.envoyNames) > 0 {
+		version = encodingVersionEnvoy
+	}
+	e.b = append(e.b, version)
 	e.string(p.Version)
 	e.class(&p.Default)
 	e.uint(uint64(len(p.classNames)))
@@ -97,6 +114,58 @@ func (e *encoder) policy(p *Policy) {
 	}
 	e.rules(index, p.tierNames, p.Tiers)
 	e.rules(index, p.principalNames, p.Principals)
+	if version == encodingVersionEnvoy {
+		e.envoy(index, p)
+	}
+}
+
+func (e *encoder) envoy(index map[string]uint64, p *Policy) {
+	e.uint(uint64(len(p.envoyNames)))
+	for _, name := range p.envoyNames {
+		d := p.Envoy[name]
+		e.string(name)
+		e.string(d.RequestID)
+		e.bool(d.PassUnmatched)
+		e.uint(uint64(len(d.Rules)))
+		for i := range d.Rules {
+			e.flush()
+			e.envoyRule(index, &d.Rules[i])
+		}
+	}
+}
+
+func (e *encoder) envoyRule(index map[string]uint64, r *EnvoyRule) {
+	e.uint(uint64(len(r.Match)))
+	for i := range r.Match {
+		e.string(r.Match[i].Key)
+		e.uint(uint64(r.Match[i].How))
+		if r.Match[i].How != MatchAny {
+			e.string(r.Match[i].Value)
+		}
+	}
+	e.string(r.Name)
+	e.strings(r.Replaces)
+	e.bool(r.Unlimited)
+	if !r.Unlimited {
+		e.uint(index[r.Class])
+		e.strings(r.Principal)
+		e.string(r.Tier)
+	}
+}
+
+func (e *encoder) bool(v bool) {
+	if v {
+		e.uint(1)
+	} else {
+		e.uint(0)
+	}
+}
+
+func (e *encoder) strings(list []string) {
+	e.uint(uint64(len(list)))
+	for _, s := range list {
+		e.string(s)
+	}
 }
 
 func (e *encoder) class(c *Class) {

@@ -26,6 +26,11 @@ func parts() Policy {
 		Tiers:      map[string]map[string][]Limit{"t": {"a": m("m"), DefaultClass: m("m")}},
 		Principals: map[string]map[string][]Limit{"p": {"a": m("m")}, "q": {"b": m("m")}},
 		Groups:     map[string]*Group{"g": {Classes: []string{"b", "a"}, Limits: m("g")}},
+		Envoy: map[string]*EnvoyDomain{"e": {RequestID: "r", PassUnmatched: true, Rules: []EnvoyRule{
+			{Name: "x", Match: []EnvoyEntry{{Key: "k"}, {Key: "l", How: MatchPrefix, Value: "v"}},
+				Class: "a", Principal: []string{"l", "k"}, Tier: "k"},
+			{Match: []EnvoyEntry{{Key: "k", How: MatchValue, Value: "v"}}, Unlimited: true, Replaces: []string{"x"}},
+		}}},
 	}
 }
 
@@ -48,6 +53,20 @@ func TestNewRefuses(t *testing.T) {
 		}},
 		{"classes.default: \"default\" is not a class name", func(p *Policy) {
 			p.Classes[DefaultClass] = p.Classes["a"]
+		}},
+		{"envoy: a domain is 600 bytes long", func(p *Policy) { p.Envoy[long] = p.Envoy["e"] }},
+		{"envoy.n: a domain needs at least one rule", func(p *Policy) { p.Envoy["n"] = nil }},
+		{"envoy.e: the key of the request id must not contain NUL", func(p *Policy) { p.Envoy["e"].RequestID = "\x00" }},
+		{"envoy.e.rules.0: the match 3 of an entry is unknown", func(p *Policy) { p.Envoy["e"].Rules[0].Match[0].How = 3 }},
+		{"envoy.e.rules.0: an entry that matches every value has one", func(p *Policy) {
+			p.Envoy["e"].Rules[0].Match[0].Value = "v"
+		}},
+		{"envoy.e.rules.0: the key of an entry must not be empty", func(p *Policy) { p.Envoy["e"].Rules[0].Match[0].Key = "" }},
+		{"envoy: there are 1 domains with 4097 rules", func(p *Policy) {
+			d := p.Envoy["e"]
+			for len(d.Rules) <= MaxEnvoyRules {
+				d.Rules = append(d.Rules, d.Rules[1])
+			}
 		}},
 		{"tiers: a tier's name is 65 bytes long", func(p *Policy) {
 			p.Tiers[long[:65]] = p.Tiers["t"]

@@ -23,6 +23,7 @@ func Parse(filename string, src []byte) (*Policy, error) {
 			Tiers:      make(map[string]map[string][]Limit),
 			Principals: make(map[string]map[string][]Limit),
 			Groups:     make(map[string]*Group),
+			Envoy:      make(map[string]*EnvoyDomain),
 		},
 	}
 	if ps.tree = read(src, &ps.problems); ps.tree != nil {
@@ -56,7 +57,7 @@ type parser struct {
 
 // The keys of each kind of mapping. The parts that parser.fields returns are in the same order.
 var (
-	policyKeys = []string{"version", "default", "classes", "tiers", "principals", "groups"}
+	policyKeys = []string{"version", "default", "classes", "tiers", "principals", "groups", "envoy"}
 	classKeys  = []string{
 		"limits", "replay_horizon", "on_unavailable", "local_limit", "timeout", "retention",
 		"disabled",
@@ -108,6 +109,7 @@ func (ps *parser) policy(root int32) {
 	}
 	ps.overrides(f[3].value, "tiers", "a tier's name", MaxTierBytes, ps.p.Tiers)
 	ps.overrides(f[4].value, "principals", "a principal", MaxPrincipalBytes, ps.p.Principals)
+	ps.envoy(f[6].value)
 }
 
 // mapping reports whether a node is a mapping, and says what is expected when it is not.

@@ -77,7 +77,42 @@ func drawParts(t *rapid.T) Policy {
 		p.Groups[name] = &Group{Name: name, Classes: free[:n], Limits: genLimits("g ").Draw(t, "limits")}
 		free = free[n:]
 	}
+	p.Envoy = rapid.MapOfN(genName, rapid.Custom(drawDomain(classes)), 0, 2).Draw(t, "envoy")
 	return p
+}
+
+// drawDomain draws a domain whose rules make checks of some classes.
+func drawDomain(classes []string) func(t *rapid.T) *EnvoyDomain {
+	return func(t *rapid.T) *EnvoyDomain {
+		d := &EnvoyDomain{PassUnmatched: rapid.Bool().Draw(t, "pass")}
+		if rapid.Bool().Draw(t, "trusted") {
+			d.RequestID = "request id"
+		}
+		for i := range rapid.IntRange(1, 3).Draw(t, "rules") {
+			keys := rapid.SliceOfNDistinct(genName, 1, 3, rapid.ID[string]).Draw(t, "keys")
+			r := EnvoyRule{Unlimited: rapid.Bool().Draw(t, "unlimited")}
+			for _, key := range keys {
+				e := EnvoyEntry{Key: key, How: EnvoyMatch(rapid.IntRange(0, 2).Draw(t, "how"))}
+				if e.How != MatchAny {
+					e.Value = genName.Draw(t, "value")
+				}
+				r.Match = append(r.Match, e)
+			}
+			if !r.Unlimited {
+				r.Class = rapid.SampledFrom(classes).Draw(t, "class")
+				r.Principal = rapid.Permutation(keys).Draw(t, "principal")[:rapid.IntRange(1, len(keys)).Draw(t, "n")]
+				r.Tier = rapid.SampledFrom(append(keys, "")).Draw(t, "tier")
+			}
+			if rapid.Bool().Draw(t, "named") {
+				r.Name = fmt.Sprint("rule", i)
+			}
+			if len(d.Rules) > 0 && d.Rules[0].Name != "" && rapid.Bool().Draw(t, "replaces") {
+				r.Replaces = []string{d.Rules[0].Name}
+			}
+			d.Rules = append(d.Rules, r)
+		}
+		return d
+	}
 }
 
 func mustNew(t interface{ Fatalf(string, ...any) }, parts Policy) *Policy {
@@ -133,8 +168,51 @@ func fileOf(p *Policy) map[string]any {
 	}
 	return map[string]any{
 		"version": p.Version, "default": class(&p.Default), "classes": classes, "groups": groups,
-		"tiers": rules(p.Tiers), "principals": rules(p.Principals),
+		"tiers": rules(p.Tiers), "principals": rules(p.Principals), "envoy": domainsOf(p),
 	}
+}
+
+func domainsOf(p *Policy) map[string]any {
+	out := map[string]any{}
+	for name, d := range p.Envoy {
+		var rules []any
+		for _, r := range d.Rules {
+			var match []any
+			for _, e := range r.Match {
+				entry := map[string]any{"key": e.Key}
+				switch e.How {
+				case MatchValue:
+					entry["value"] = e.Value
+				case MatchPrefix:
+					entry["prefix"] = e.Value
+				case MatchAny:
+				}
+				match = append(match, entry)
+			}
+			rule := map[string]any{"match": match, "unlimited": r.Unlimited}
+			if !r.Unlimited {
+				rule["class"], rule["principal"] = r.Class, r.Principal
+			}
+			for key, value := range map[string]string{"tier": r.Tier, "name": r.Name} {
+				if value != "" {
+					rule[key] = value
+				}
+			}
+			if len(r.Replaces) > 0 {
+				rule["replaces"] = r.Replaces
+			}
+			rules = append(rules, rule)
+		}
+		domain := map[string]any{"rules": rules, "unmatched": "deny"}
+		if d.PassUnmatched {
+			domain["unmatched"] = "allow"
+		}
+		if d.RequestID != "" {
+			domain["request_id"] = d.RequestID
+		}
+		out[name] = domain
+	}
+	return out
 }
 
 func mustJSON(t interface{ Fatalf(string, ...any) }, p *Policy) []byte {

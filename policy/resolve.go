@@ -14,6 +14,8 @@ type Policy struct {
 	Principals map[string]map[string][]Limit
 	// Groups are the limits over several classes, by name. Classes of a group are sorted.
 	Groups map[string]*Group
+	// Envoy says, by domain, how Envoy's descriptors become checks. It decides nothing by itself.
+	Envoy map[string]*EnvoyDomain
 
 	groupOf map[string]*Group  // by class
 	windows map[string]Windows // by class, DefaultClass included
@@ -24,7 +26,7 @@ type Policy struct {
 	switches []Switch
 
 	// The keys of the maps above, sorted.
-	classNames, tierNames, principalNames, groupNames []string
+	classNames, tierNames, principalNames, groupNames, envoyNames []string
 }
 
 // ClassOf resolves a class name as a client sends it: the listed class of that name, else

@@ -120,5 +120,8 @@ func dump(p *Policy) string {
 				name, class, limitsText(p.Principals[name][class]))
 		}
 	}
+	for _, name := range p.envoyNames {
+		fmt.Fprintf(&b, "envoy %q: %s\n", name, p.Envoy[name].text())
+	}
 	return b.String()
 }

@@ -60,6 +60,7 @@ func (p *Policy) validate() error {
 	}
 	v.rules("tiers", "a tier's name", MaxTierBytes, p.tierNames, p.Tiers)
 	v.rules("principals", "a principal", MaxPrincipalBytes, p.principalNames, p.Principals)
+	v.envoy()
 	return v.err()
 }
 

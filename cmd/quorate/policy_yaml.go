@@ -45,6 +45,7 @@ func writePolicyYAML(w io.Writer, p *policy.Policy) error {
 			pw.group(2, p.Groups[name])
 		}
 	}
+	pw.envoy(p.Envoy)
 	return pw.w.Flush()
 }
 
@@ -196,6 +197,7 @@ type policyFile struct {
 	Tiers      map[string]map[string]ruleFile `json:"tiers,omitempty"`
 	Principals map[string]map[string]ruleFile `json:"principals,omitempty"`
 	Groups     map[string]groupFile           `json:"groups,omitempty"`
+	Envoy      map[string]domainFile          `json:"envoy,omitempty"`
 }
 
 type classFile struct {
@@ -227,6 +229,7 @@ func fileOf(p *policy.Policy) policyFile {
 	f := policyFile{
 		Version: p.Version, Default: classFileOf(&p.Default), Classes: map[string]classFile{},
 		Tiers: ruleFilesOf(p.Tiers), Principals: ruleFilesOf(p.Principals), Groups: map[string]groupFile{},
+		Envoy: domainFilesOf(p.Envoy),
 	}
 	for name, c := range p.Classes {
 		f.Classes[name] = classFileOf(c)
