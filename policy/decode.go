@@ -276,7 +276,9 @@ func (d *decoder) envoyRule() (r EnvoyRule) {
 	r.Replaces = d.strings(MaxEnvoyRules)
 	if r.Unlimited = d.bool(); !r.Unlimited {
 		r.Class = d.classNames[d.index(0)]
-		r.Principal = d.strings(MaxEnvoyEntries)
+		if r.Principal = d.strings(MaxEnvoyEntries); len(r.Principal) == 0 {
+			r.Shared = string(d.bytes(MaxPrincipalBytes))
+		}
 		r.Tier = string(d.bytes(MaxNameBytes))
 	}
 	return r

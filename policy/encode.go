@@ -35,7 +35,8 @@ import (
 //	    key of the request id, 1 to let through what is unmatched or 0, number of rules, each
 //	rule:  number of entries, each: key, 0 for any value, 1 for one, 2 for a prefix, then the value, unless any
 //	       name, number of rules that it replaces, the name of each
-//	       1 if unlimited, else 0 and index, number of keys of the principal, each, key of the tier
+//	       1 if unlimited, else 0 and index, number of keys of the principal, each, without any
+//	       the shared principal, key of the tier
 const (
 	encodingVersion      = 1
 	encodingVersionEnvoy = 2
@@ -149,6 +150,9 @@ func (e *encoder) envoyRule(index map[string]uint64, r *EnvoyRule) {
 	if !r.Unlimited {
 		e.uint(index[r.Class])
 		e.strings(r.Principal)
+		if len(r.Principal) == 0 {
+			e.string(r.Shared)
+		}
 		e.string(r.Tier)
 	}
 }

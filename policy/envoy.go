@@ -40,8 +40,11 @@ type EnvoyRule struct {
 	Unlimited bool
 	// Class is the class of the check, a listed one or DefaultClass.
 	Class string
-	// Principal are the keys of the entries whose values name the principal, in order; see EnvoyPrincipal.
+	// Principal are the keys of the entries whose values name the principal, in order; see EnvoyPrincipal. Without any
+	// the principal is Shared.
 	Principal []string
+	// Shared is the one principal of all descriptors of the rule, whatever their values are.
+	Shared string
 	// Tier is the key of the entry whose value is the tier; empty for none.
 	Tier string
 }
@@ -136,7 +139,7 @@ func (r *EnvoyRule) fault(d *EnvoyDomain, listed func(class string) bool) string
 		}
 	}
 	if r.Unlimited {
-		if r.Class != "" || len(r.Principal) > 0 || r.Tier != "" {
+		if r.Class != "" || len(r.Principal) > 0 || r.Shared != "" || r.Tier != "" {
 			return "a rule that is unlimited has no class, principal and tier"
 		}
 		return ""
@@ -151,8 +154,13 @@ func (r *EnvoyRule) checkFault(listed func(class string) bool) string {
 		return "a rule needs the class of the check, or unlimited: true; write class: login"
 	case !listed(r.Class):
 		return fmt.Sprintf("the class %s is not listed under classes", quoted(r.Class))
-	case len(r.Principal) == 0:
-		return "a rule needs the keys of the entries that name the principal; write principal: [remote_address]"
+	case len(r.Principal) == 0 && r.Shared == "":
+		return "a rule needs the keys of the entries that name the principal; write principal: [remote_address], or " +
+			"shared: all for one principal"
+	case len(r.Principal) > 0 && r.Shared != "":
+		return "a rule has a principal or a shared one, not both"
+	case r.Shared != "" && nameFault(r.Shared, MaxPrincipalBytes) != "":
+		return "the shared principal " + nameFault(r.Shared, MaxPrincipalBytes)
 	}
 	for i, key := range r.Principal {
 		if fault := r.keyFault(key); fault != "" {
@@ -278,7 +286,12 @@ func (r *EnvoyRule) text() string {
 	if r.Unlimited {
 		out += "unlimited"
 	} else {
-		out += nameText(r.Class) + " of " + namesText(r.Principal)
+		out += nameText(r.Class) + " of "
+		if r.Shared != "" {
+			out += "all, as " + nameText(r.Shared)
+		} else {
+			out += namesText(r.Principal)
+		}
 	}
 	if r.Tier != "" {
 		out += ", tier " + nameText(r.Tier)

@@ -4,7 +4,7 @@ import "strings"
 
 var (
 	domainKeys    = []string{"request_id", "unmatched", "rules"}
-	envoyRuleKeys = []string{"match", "class", "principal", "tier", "unlimited", "name", "replaces"}
+	envoyRuleKeys = []string{"match", "class", "principal", "tier", "unlimited", "name", "replaces", "shared"}
 	entryKeys     = []string{"key", "value", "prefix"}
 )
 
@@ -108,6 +108,9 @@ func (ps *parser) envoyRule(i int32) (r EnvoyRule) {
 		r.Name, _ = ps.text(f[5].value, "the name of a rule", MaxNameBytes)
 	}
 	r.Replaces = ps.texts(f[6], "the rules that a rule replaces", MaxEnvoyRules)
+	if f[7].key != 0 {
+		r.Shared, _ = ps.text(f[7].value, "the shared principal", MaxPrincipalBytes)
+	}
 	return r
 }
 

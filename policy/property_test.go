@@ -101,6 +101,9 @@ func drawDomain(classes []string) func(t *rapid.T) *EnvoyDomain {
 			if !r.Unlimited {
 				r.Class = rapid.SampledFrom(classes).Draw(t, "class")
 				r.Principal = rapid.Permutation(keys).Draw(t, "principal")[:rapid.IntRange(1, len(keys)).Draw(t, "n")]
+				if rapid.Bool().Draw(t, "shared") {
+					r.Principal, r.Shared = nil, genName.Draw(t, "all")
+				}
 				r.Tier = rapid.SampledFrom(append(keys, "")).Draw(t, "tier")
 			}
 			if rapid.Bool().Draw(t, "named") {
@@ -191,9 +194,9 @@ func domainsOf(p *Policy) map[string]any {
 			}
 			rule := map[string]any{"match": match, "unlimited": r.Unlimited}
 			if !r.Unlimited {
-				rule["class"], rule["principal"] = r.Class, r.Principal
+				rule["class"], rule["principal"] = r.Class, append([]string{}, r.Principal...)
 			}
-			for key, value := range map[string]string{"tier": r.Tier, "name": r.Name} {
+			for key, value := range map[string]string{"tier": r.Tier, "name": r.Name, "shared": r.Shared} {
 				if value != "" {
 					rule[key] = value
 				}

@@ -17,6 +17,7 @@ type domainRuleFile struct {
 	Match     []entryFile `json:"match"`
 	Class     string      `json:"class,omitempty"`
 	Principal []string    `json:"principal,omitempty"`
+	Shared    string      `json:"shared,omitempty"`
 	Tier      string      `json:"tier,omitempty"`
 	Unlimited bool        `json:"unlimited,omitempty"`
 	Name      string      `json:"name,omitempty"`
@@ -41,7 +42,7 @@ func domainFilesOf(domains map[string]*policy.EnvoyDomain) map[string]domainFile
 		}
 		for i := range d.Rules {
 			r := &d.Rules[i]
-			f.Rules[i] = domainRuleFile{Class: r.Class, Principal: r.Principal, Tier: r.Tier, Unlimited: r.Unlimited,
+			f.Rules[i] = domainRuleFile{Class: r.Class, Principal: r.Principal, Shared: r.Shared, Tier: r.Tier, Unlimited: r.Unlimited,
 				Name: r.Name, Replaces: r.Replaces, Match: make([]entryFile, len(r.Match))}
 			for j, e := range r.Match {
 				f.Rules[i].Match[j].Key = e.Key
@@ -110,6 +111,7 @@ func yamlRule(r *domainRuleFile) string {
 	}
 	name("class", r.Class)
 	names("principal", r.Principal)
+	name("shared", r.Shared)
 	name("tier", r.Tier)
 	if r.Unlimited {
 		parts = append(parts, "unlimited: true")
