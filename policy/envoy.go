@@ -40,7 +40,7 @@ type EnvoyRule struct {
 	Unlimited bool
 	// Class is the class of the check, a listed one or DefaultClass.
 	Class string
-	// Principal are the keys of the entries whose values name the principal, in order; see EnvoyPrincipal. Without any
+	// Principal are the keys of the entries whose values name the principal, in order; see Identify. Without any
 	// the principal is Shared.
 	Principal []string
 	// Shared is the one principal of all descriptors of the rule, whatever their values are.
@@ -101,17 +101,28 @@ func (r *EnvoyRule) matches(keys, values []string) bool {
 	return true
 }
 
-// EnvoyPrincipal is the principal that values make: a single one is the principal as it is, so that it shares its usage
-// with the same principal elsewhere; of several each is preceded by its length, so that no two lists make the same.
-func EnvoyPrincipal(values ...string) string {
-	if len(values) == 1 {
-		return values[0]
+// Identify tells whose check a descriptor with these values is, and its tier, by a rule that matches it and is not
+// unlimited. A single value that names the principal is the principal as it is, so that it shares its usage with the same
+// principal elsewhere; of several each is preceded by its length, so that no two lists make the same.
+func (r *EnvoyRule) Identify(values []string) (principal, tier string) {
+	value := func(key string) string {
+		return values[slices.IndexFunc(r.Match, func(e EnvoyEntry) bool { return e.Key == key })]
+	}
+	if r.Tier != "" {
+		tier = value(r.Tier)
+	}
+	switch len(r.Principal) {
+	case 0:
+		return r.Shared, tier
+	case 1:
+		return value(r.Principal[0]), tier
 	}
 	var b strings.Builder
-	for _, v := range values {
+	for _, key := range r.Principal {
+		v := value(key)
 		fmt.Fprintf(&b, "%d:%s", len(v), v)
 	}
-	return b.String()
+	return b.String(), tier
 }
 
 // fault says what is wrong with a rule of a domain; empty when nothing is. listed tells whether a class is.

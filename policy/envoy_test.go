@@ -43,18 +43,32 @@ envoy:
 	}
 }
 
-// TestEnvoyPrincipal shows that no two lists of values of one length make the same principal, whatever is in them.
-func TestEnvoyPrincipal(t *testing.T) {
+// TestEnvoyIdentify shows that no two lists of values make the same principal by one rule, whatever is in them, and what
+// rules of each kind make.
+func TestEnvoyIdentify(t *testing.T) {
 	value := rapid.StringMatching(`[1-3:a]{0,4}`)
 	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(1, 3).Draw(t, "n")
-		a := rapid.SliceOfN(value, n, n).Draw(t, "a")
-		b := rapid.SliceOfN(value, n, n).Draw(t, "b")
-		if (EnvoyPrincipal(a...) == EnvoyPrincipal(b...)) != slices.Equal(a, b) {
-			t.Fatalf("%q and %q make %q and %q", a, b, EnvoyPrincipal(a...), EnvoyPrincipal(b...))
+		keys := []string{"a", "b", "c"}[:rapid.IntRange(1, 3).Draw(t, "n")]
+		r := EnvoyRule{Principal: keys}
+		for _, key := range keys {
+			r.Match = append(r.Match, EnvoyEntry{Key: key})
+		}
+		a := rapid.SliceOfN(value, len(keys), len(keys)).Draw(t, "a")
+		b := rapid.SliceOfN(value, len(keys), len(keys)).Draw(t, "b")
+		one, _ := r.Identify(a)
+		other, _ := r.Identify(b)
+		if (one == other) != slices.Equal(a, b) {
+			t.Fatalf("%q and %q make %q and %q", a, b, one, other)
 		}
 	})
-	if EnvoyPrincipal("u42") != "u42" {
-		t.Error("a single value is not the principal itself")
+	match := []EnvoyEntry{{Key: "plan"}, {Key: "user"}, {Key: "ip"}}
+	for want, r := range map[string]EnvoyRule{
+		"u42 ":          {Match: match, Principal: []string{"user"}},
+		"4:1::13:u42 p": {Match: match, Principal: []string{"ip", "user"}, Tier: "plan"},
+		"all p":         {Match: match, Shared: "all", Tier: "plan"},
+	} {
+		if principal, tier := r.Identify([]string{"p", "u42", "1::1"}); principal+" "+tier != want {
+			t.Errorf("%+v makes %q of tier %q, want %q", r, principal, tier, want)
+		}
 	}
 }

@@ -17,7 +17,7 @@ const stdinName = "-"
 func newPolicy(o *options) *cobra.Command {
 	return newGroup("policy", "Check policies and put them in force",
 		newPolicyValidate(o), newPolicyApply(o), newPolicyShow(o), newPolicyList(o), newPolicyDiff(o),
-		newPolicyStatus(o), newPolicyRollback(o))
+		newPolicyStatus(o), newPolicyRollback(o), newPolicyImportEnvoy())
 }
 
 // policySummary is what is said of a valid policy file.

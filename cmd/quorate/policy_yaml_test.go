@@ -79,6 +79,19 @@ func drawPolicy(t *rapid.T) *policy.Policy {
 	rules := rapid.MapOfN(classes, genLimitsOf(""), 0, 2)
 	parts.Tiers = rapid.MapOfN(genNames, rules, 0, 3).Draw(t, "tiers")
 	parts.Principals = rapid.MapOfN(rapid.OneOf(genNames, long), rules, 0, 3).Draw(t, "principals")
+	if rapid.Bool().Draw(t, "envoy") {
+		name := genNames.Draw(t, "name")
+		parts.Envoy = map[string]*policy.EnvoyDomain{genNames.Draw(t, "domain"): {
+			RequestID: "request id", PassUnmatched: rapid.Bool().Draw(t, "pass"),
+			Rules: []policy.EnvoyRule{
+				{Match: []policy.EnvoyEntry{{Key: name}, {Key: name + "2", How: policy.MatchPrefix, Value: name}},
+					Name: name, Class: classes.Draw(t, "class"), Principal: []string{name + "2", name}, Tier: name},
+				{Match: []policy.EnvoyEntry{{Key: name, How: policy.MatchValue, Value: name}}, Unlimited: true,
+					Replaces: []string{name}},
+				{Match: []policy.EnvoyEntry{{Key: name}}, Class: policy.DefaultClass, Shared: name},
+			},
+		}}
+	}
 	p, err := policy.New(parts)
 	if err != nil {
 		t.Fatalf("the generated policy: %v", err)
