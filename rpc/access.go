@@ -26,6 +26,7 @@ const (
 // access says for every gRPC method which roles may call it. A method that is not here is served to nobody.
 var access = map[string]identity.Role{
 	quoratev1.Quota_CheckAndConsume_FullMethodName: identity.Gateway,
+	quoratev1.Quota_CheckStream_FullMethodName:     identity.Gateway,
 	quoratev1.Quota_Peek_FullMethodName:            identity.Gateway | accessLook,
 	quoratev1.Quota_WatchConfig_FullMethodName:     identity.Gateway | accessLook,
 

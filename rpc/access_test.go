@@ -94,7 +94,7 @@ func TestRolesOnTheWire(t *testing.T) {
 		"Admin/ListPolicies Admin/DiffPolicies Admin/PolicyStatus Admin/SearchAudit Admin/ListTokens " +
 		"Admin/ListPlans"
 	contract := map[string]string{
-		"gateway": "Quota/CheckAndConsume Quota/Peek Quota/WatchConfig",
+		"gateway": "Quota/CheckAndConsume Quota/CheckStream Quota/Peek Quota/WatchConfig",
 		"viewer":  looks,
 		"admin": looks + " Admin/InitCluster Admin/AddNode Admin/DrainNode Admin/RemoveNode Admin/ReplaceNode " +
 			"Admin/TransferLeader Admin/UploadPolicy Admin/ApplyPolicy Admin/RollbackPolicy Admin/SwitchClass " +

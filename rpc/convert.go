@@ -15,6 +15,9 @@ import (
 
 // checkOf turns a request into a check for gateway and refuses a malformed one.
 func checkOf(req *quoratev1.CheckRequest, gateway string) (fsm.Check, error) {
+	if req == nil {
+		return fsm.Check{}, quotaerr.New(quotaerr.InvalidArgument, "check is missing")
+	}
 	c := fsm.Check{
 		Principal:      req.GetPrincipal(),
 		Gateway:        gateway,

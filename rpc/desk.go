@@ -35,23 +35,27 @@ type desk struct {
 	attempts *attempts
 	ending   chan struct{} // closed when the node stops
 	// What operators, other nodes and gateways have under way.
-	operators, forwarded, uploads, downloads, snapshots, transfers, watchers *shares
+	operators, forwarded, uploads, downloads, snapshots, transfers, watchers, checkStreams *shares
+	// What their streams have unanswered, of maxInFlight.
+	streamed *shares
 }
 
 func newDesk(config *Config, m *metrics) *desk {
 	return &desk{
 		node: config.Node, cluster: config.ClusterID, backend: config.Backend, peers: newPeers(config.TLS),
 		metrics: m, maxInFlight: int64(config.MaxInFlight), wall: time.Now,
-		bulletin:  &bulletin{cluster: config.ClusterID, backend: config.Backend},
-		attempts:  newAttempts(config.Backend.Admin, m),
-		ending:    make(chan struct{}),
-		operators: newShares("operators' calls", maxOperations, maxOperationsEach),
-		forwarded: newShares("operators' calls from other nodes", maxOperations, maxOperationsEach),
-		uploads:   newShares("uploads", maxUploads, maxUploadsEach),
-		downloads: newShares("downloads", maxDownloads, maxDownloadsEach),
-		snapshots: newShares("backups under way", maxSnapshots, maxSnapshotsEach),
-		transfers: newShares("transfers", maxTransfers, maxTransfersEach),
-		watchers:  newShares("watches", maxWatchers, maxWatchersEach),
+		bulletin:     &bulletin{cluster: config.ClusterID, backend: config.Backend},
+		attempts:     newAttempts(config.Backend.Admin, m),
+		ending:       make(chan struct{}),
+		operators:    newShares("operators' calls", maxOperations, maxOperationsEach),
+		forwarded:    newShares("operators' calls from other nodes", maxOperations, maxOperationsEach),
+		uploads:      newShares("uploads", maxUploads, maxUploadsEach),
+		downloads:    newShares("downloads", maxDownloads, maxDownloadsEach),
+		snapshots:    newShares("backups under way", maxSnapshots, maxSnapshotsEach),
+		transfers:    newShares("transfers", maxTransfers, maxTransfersEach),
+		watchers:     newShares("watches", maxWatchers, maxWatchersEach),
+		checkStreams: newShares("streams of checks", maxCheckStreams, maxCheckStreamsEach),
+		streamed:     newShares("unanswered checks", config.MaxInFlight, streamedShare(config.MaxInFlight)),
 	}
 }
 
@@ -73,52 +77,73 @@ func (d *desk) leave() {
 // check answers a caller's check, from wherever its partition is led.
 func (d *desk) check(
 	ctx context.Context, id Identity, req *quoratev1.CheckRequest, protocol string,
-) (_ *quoratev1.Decision, err error) {
-	start := time.Now()
-	var out *quoratev1.Decision
-	defer func() {
-		d.metrics.seconds.WithLabelValues(protocol).Observe(time.Since(start).Seconds())
-		d.metrics.answered(out, err)
-	}()
+) (*quoratev1.Decision, error) {
+	out, _, err := d.routed(ctx, id, req, protocol, time.Now())
+	return out, err
+}
+
+// routed is check, and tells which other node leads the partition, if that is known to be another.
+func (d *desk) routed(
+	ctx context.Context, id Identity, req *quoratev1.CheckRequest, protocol string, arrived time.Time,
+) (out *quoratev1.Decision, leader string, err error) {
+	defer func() { d.metrics.observe(protocol, arrived, out, err) }()
 	c, err := checkOf(req, id.Name)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if err := id.mayAskAll(&c); err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	horizon := d.backend.ReplayHorizon(c.Class)
 	for _, a := range c.Also {
 		horizon = min(horizon, d.backend.ReplayHorizon(a.Class))
 	}
-	fwd := &quoratev1.ForwardCheckRequest{
-		ClusterId: d.cluster, FromNode: d.node, Gateway: id.Name,
-		Check: proto.Clone(req).(*quoratev1.CheckRequest),
-	}
-	fwd.Check.Attempt = max(1, req.GetAttempt())
+	attempt := max(1, req.GetAttempt())
 	j := &journey{desk: d, principal: c.Principal, fillEpoch: c.RouteEpoch == 0,
-		epoch: c.RouteEpoch, retryWithin: horizon / 2, started: start}
+		epoch: c.RouteEpoch, retryWithin: horizon / 2, started: arrived}
+	var decision *quoratev1.Decision
 	err = j.run(ctx, func(ctx context.Context, to target) error {
 		if j.fillEpoch {
-			c.RouteEpoch, fwd.Check.RouteEpoch = to.epoch, uint64(to.epoch)
+			c.RouteEpoch = to.epoch
 		}
+		leader = to.node
 		var err error
 		if to.local {
-			out, err = d.decide(ctx, c)
+			decision, err = d.decide(ctx, c)
 		} else {
-			out, err = to.client.ForwardCheck(ctx, fwd)
+			decision, err = to.client.ForwardCheck(ctx, d.forwarding(req, &c, attempt))
 			if err == nil {
-				err = soundDecision(out)
+				err = soundDecision(decision)
 			}
 		}
-		fwd.Check.Attempt++
+		attempt++
 		return err
 	})
 	if err != nil {
-		out = nil
-		return nil, err
+		return nil, d.leadElsewhere(c.Principal, err), err
 	}
-	return out, nil
+	return decision, leader, nil
+}
+
+// forwarding is a caller's check as one attempt passes it on: c is what was made of req.
+func (d *desk) forwarding(req *quoratev1.CheckRequest, c *fsm.Check, attempt uint32) *quoratev1.ForwardCheckRequest {
+	own := proto.CloneOf(req)
+	own.RouteEpoch, own.Attempt = uint64(c.RouteEpoch), attempt
+	return &quoratev1.ForwardCheckRequest{
+		ClusterId: d.cluster, FromNode: d.node, Gateway: c.Gateway, Check: own,
+	}
+}
+
+// leadElsewhere is the other node that leads the partition of a principal, once a check of it has failed: the one that
+// the failure names, else the one that this node knows of.
+func (d *desk) leadElsewhere(principal string, failed error) string {
+	if e := quotaerr.As(failed); e.Leader != "" && e.Leader != d.node {
+		return e.Leader
+	}
+	if lead := d.backend.Leader(principal); !lead.Local && lead.Node != d.node {
+		return lead.Node
+	}
+	return ""
 }
 
 // decide has a check decided by this node and nobody else.

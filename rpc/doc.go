@@ -5,6 +5,10 @@
 //   - It decides nothing. An answer is what the Backend, or the node that was forwarded to, decided;
 //     any outcome but a plain allow is rendered as not allowed.
 //   - A malformed request is answered invalid_argument before the Backend sees it.
+//   - Each check that a stream took in gets one answer there, or the stream breaks. A stream that the node ends, since
+//     it stops or was sent what is no frame, ends after those answers; who does not read them is not waited for longer
+//     than half a minute, and told that the outcome is unknown. What was answered while a frame of answers was on its
+//     way leaves as the next one; nothing waits for company. One check's fault is its own, one frame's the stream's.
 //   - A check is passed on at most once, with its decision id, the identity that the first node
 //     authenticated, and the caller's deadline.
 //   - After an attempt whose fate is unknown, only a decision settles the check, and no further
@@ -13,14 +17,16 @@
 //   - An operator's call is answered by the node that is asked, or passed on to the one that it names, which does
 //     not pass it on again; asked again only while it has certainly changed nothing.
 //   - A watch is told the newest configuration at once, then each change, those in quick succession as one; a
-//     reader that is slow is told the newest only. Each change is encoded once, for all watches.
+//     reader that is slow is told the newest only. Each change is encoded once, for all watches. Where nothing changes,
+//     the watch says that every two seconds.
 //   - Without TLS it listens on loopback only. With TLS every call is allowed by the role in its caller's
 //     certificate (one table, access.go), checks also by the classes in it, and a gateway's decisions are recorded
 //     under the name in it. Only the probes /livez and /readyz are open to all. Whoever shows a token over gRPC is
 //     judged by that instead, also without a certificate; a token is in no log and no answer.
 //   - Refused calls that would have changed something are noted in the audit trail, a few of each caller's.
-//   - Every queue, wait, message and connection count is bounded. No name that a caller chooses
-//     reaches a metric's label.
+//   - Every queue, wait, message and connection count is bounded; one gateway's streams have three quarters of the
+//     checks that may be unanswered, at most, and are read no further while their answers are not. No name that a
+//     caller chooses reaches a metric's label.
 //
 // The caller's duties: a Backend that honours contexts, whose Admin.Token answers at once, and Shutdown before the
 // Backend is closed.

@@ -174,6 +174,9 @@ func allowing() *fakeBackend {
 	return answering(Answer{Decision: fsm.Decision{Reason: fsm.ReasonAllowed, Recorded: true}}, nil)
 }
 
+// plaintext makes a client without TLS.
+var plaintext = []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy()}
+
 // testNode is a server on loopback sockets with a client of each protocol.
 type testNode struct {
 	*Server
@@ -199,8 +202,7 @@ func mustNode(t testing.TB, id string, backend Backend, change ...func(*Config))
 	go func() { served <- s.Serve() }()
 	n := &testNode{Server: s, grpcAddr: config.GRPC.Addr().String(),
 		url: "http://" + config.HTTP.Addr().String(), http: &http.Client{Transport: &http.Transport{}}}
-	n.conn, err = grpc.NewClient("passthrough:///"+n.grpcAddr,
-		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
+	n.conn, err = grpc.NewClient("passthrough:///"+n.grpcAddr, plaintext...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -152,7 +152,7 @@ func (h *httpAPI) check(w http.ResponseWriter, r *http.Request) {
 		h.fail(ctx, w, start, err)
 		return
 	}
-	d, err := h.desk.check(ctx, id, req, "http")
+	d, err := h.desk.check(ctx, id, req, protocolHTTP)
 	if err != nil {
 		h.fail(ctx, w, start, err)
 		return

@@ -18,6 +18,7 @@ import (
 func TestCallersAddNoSeries(t *testing.T) {
 	n := mustNode(t, "n1", allowing())
 	quota := quoratev1.NewQuotaClient(n.conn)
+	stream := mustStream(t, n.conn)
 	ask := func(i int) {
 		name := func(kind string) string { return fmt.Sprintf("zz%s%d", kind, i) }
 		_, err := quota.CheckAndConsume(within(t, 5*time.Second), &quoratev1.CheckRequest{
@@ -26,6 +27,9 @@ func TestCallersAddNoSeries(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		mustSend(t, stream, &quoratev1.StreamedCheck{Check: &quoratev1.CheckRequest{
+			Principal: name("p"), ApiClass: name("c"), DecisionId: name("d"), Tier: name("t")}})
+		mustAnswers(t, stream, 1)
 		body := fmt.Sprintf(`{"principal":%q,"api_class":%q,"decision_id":%q,"tier":%q}`,
 			name("p"), name("c"), name("d"), name("t"))
 		if r := n.mustPost(t, body); r.status != 200 {
@@ -49,7 +53,7 @@ func TestCallersAddNoSeries(t *testing.T) {
 	if strings.Contains(text, "zz") {
 		t.Error("/metrics shows a caller's name")
 	}
-	for _, want := range []string{`quorate_decisions_total{outcome="allowed",reason="allowed"} 202`,
+	for _, want := range []string{`quorate_decisions_total{outcome="allowed",reason="allowed"} 303`,
 		`quorate_decisions_total{outcome="allowed"`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("/metrics lacks %s", want)

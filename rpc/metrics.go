@@ -1,6 +1,8 @@
 package rpc
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
@@ -19,6 +21,7 @@ type metrics struct {
 	calls     *prometheus.CounterVec
 	refused   *prometheus.CounterVec
 	attempts  *prometheus.CounterVec
+	frames    *prometheus.CounterVec
 }
 
 func newMetrics() *metrics {
@@ -57,11 +60,28 @@ func newMetrics() *metrics {
 			Name: "quorate_refused_attempts_total",
 			Help: "Refused calls that would have changed something, noted in the audit trail or counted only.",
 		}, []string{"as"}),
+		frames: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "quorate_stream_frames_total",
+			Help: "Frames of checks that streams brought in, and of answers that went out, by direction.",
+		}, []string{"direction"}),
 	}
 	m.registry.MustRegister(m.decisions, m.seconds, m.forwards, m.inFlight, m.panics, m.calls, m.refused, m.attempts,
-		collectors.NewGoCollector(),
+		m.frames, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
+}
+
+// The protocols of checks: the values of a metric's label.
+const (
+	protocolGRPC   = "grpc"
+	protocolStream = "stream"
+	protocolHTTP   = "http"
+)
+
+// observe counts one answer to a check, and how long after its arrival it came.
+func (m *metrics) observe(protocol string, arrived time.Time, d *quoratev1.Decision, err error) {
+	m.seconds.WithLabelValues(protocol).Observe(time.Since(arrived).Seconds())
+	m.answered(d, err)
 }
 
 // answered counts one answer to a check.

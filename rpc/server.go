@@ -168,7 +168,7 @@ func (s *Server) newGRPC(m *metrics) *grpc.Server {
 		options = append(options, grpc.Creds(doorCredentials{}))
 	}
 	g := grpc.NewServer(options...)
-	g.RegisterService(strictly(quoratev1.Quota_ServiceDesc), &quotaService{desk: s.desk})
+	g.RegisterService(strictly(quoratev1.Quota_ServiceDesc), &quotaService{desk: s.desk, log: s.config.Logger})
 	operators := &adminService{desk: s.desk, version: s.config.Version}
 	g.RegisterService(strictly(operators.describe()), operators)
 	g.RegisterService(strictly(quoratev1.Peer_ServiceDesc),

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/quorate/quorate/internal/identity"
@@ -12,6 +13,7 @@ import (
 type quotaService struct {
 	quoratev1.UnsafeQuotaServer
 	desk *desk
+	log  *slog.Logger
 }
 
 var _ quoratev1.QuotaServer = (*quotaService)(nil)
@@ -19,7 +21,7 @@ var _ quoratev1.QuotaServer = (*quotaService)(nil)
 func (s *quotaService) CheckAndConsume(
 	ctx context.Context, req *quoratev1.CheckRequest,
 ) (*quoratev1.Decision, error) {
-	return s.desk.check(ctx, identityOf(ctx), req, "grpc")
+	return s.desk.check(ctx, identityOf(ctx), req, protocolGRPC)
 }
 
 func (s *quotaService) Peek(
@@ -69,11 +71,7 @@ func (s *peerService) ForwardCheck(
 		return nil, err
 	}
 	defer s.desk.leave()
-	check := req.GetCheck()
-	if check == nil {
-		return nil, quotaerr.New(quotaerr.InvalidArgument, "check is missing")
-	}
-	c, err := checkOf(check, req.GetGateway())
+	c, err := checkOf(req.GetCheck(), req.GetGateway())
 	if err != nil {
 		return nil, err
 	}

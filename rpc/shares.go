@@ -46,12 +46,27 @@ func (s *shares) take(who string) (giveBack func(), err error) {
 	}
 	s.taken++
 	s.of[who]++
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.taken--
-		if s.of[who]--; s.of[who] == 0 {
-			delete(s.of, who)
-		}
-	}, nil
+	return func() { s.giveBack(who, 1) }, nil
+}
+
+// grab counts up to n more of who's, as many as there is room for, and returns how many. They are to be given back.
+func (s *shares) grab(who string, n int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n = max(0, min(n, s.each-s.of[who], s.all-s.taken))
+	if n > 0 {
+		s.taken += n
+		s.of[who] += n
+	}
+	return n
+}
+
+// giveBack uncounts n of who's.
+func (s *shares) giveBack(who string, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.taken -= n
+	if s.of[who] -= n; s.of[who] == 0 {
+		delete(s.of, who)
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 
+	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
 )
 
@@ -42,9 +43,9 @@ func (c strictCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
 	}
-	if n := data.Len(); n > maxMessageBytes {
+	if n, most := data.Len(), mostBytes(e.message); n > most {
 		e.malformed = quotaerr.New(quotaerr.InvalidArgument,
-			"the request has %d bytes: send at most %d", n, maxMessageBytes)
+			"the request has %d bytes: send at most %d", n, most)
 		return nil
 	}
 	if err := c.CodecV2.Unmarshal(data, e.message); err != nil {
@@ -52,6 +53,14 @@ func (c strictCodec) Unmarshal(data mem.BufferSlice, v any) error {
 			"the request is not a message of this method, or has a string that is not UTF-8")
 	}
 	return nil
+}
+
+// mostBytes bounds a message that comes in.
+func mostBytes(message any) int {
+	if _, ok := message.(*quoratev1.CheckStreamRequest); ok {
+		return MaxFrameBytes
+	}
+	return maxMessageBytes
 }
 
 // strictly returns a copy of sd whose unary methods answer invalid_argument to a request that cannot

@@ -18,6 +18,8 @@ const (
 	watchInterval = 200 * time.Millisecond
 	// watchJitter is how much later, at random, so that not all watches are served at once.
 	watchJitter = 100 * time.Millisecond
+	// watchHeartbeat is how long a watch says nothing at most: whoever hears nothing for longer cannot rely on it.
+	watchHeartbeat = 2 * time.Second
 	// settingsPerMessage bounds the classes in one message of a watch.
 	settingsPerMessage = 512
 )
@@ -101,7 +103,8 @@ func inMessages(p *quoratev1.PolicySettings) (out []*quoratev1.WatchConfigRespon
 	return out
 }
 
-// WatchConfig tells the newest configuration, at once and after each change, until the caller or this node ends.
+// WatchConfig tells the newest configuration, at once and after each change, and now and then that there is none, until
+// the caller or this node ends.
 func (s *quotaService) WatchConfig(
 	_ *quoratev1.WatchConfigRequest, stream grpc.ServerStreamingServer[quoratev1.WatchConfigResponse],
 ) error {
@@ -125,18 +128,19 @@ type watch struct {
 	ending   <-chan struct{} // of this node
 	send     func(encoded) error
 	told     ConfigView
+	beat     *time.Timer // since the last message
 }
 
 func (w *watch) run(ctx context.Context) error {
+	w.beat = time.NewTimer(watchHeartbeat)
+	defer w.beat.Stop()
 	for {
 		s, changed, err := w.bulletin.newest()
 		if err != nil {
 			return err
 		}
-		if w.id.valid != nil {
-			if err := w.id.valid(ctx); err != nil {
-				return err
-			}
+		if err := w.counts(ctx); err != nil {
+			return err
 		}
 		if err := w.tell(s); err != nil {
 			return brokenOff(err)
@@ -145,6 +149,35 @@ func (w *watch) run(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// counts says why the caller may not be told anything more.
+func (w *watch) counts(ctx context.Context) error {
+	if w.id.valid == nil {
+		return nil
+	}
+	return w.id.valid(ctx)
+}
+
+// alive tells that nothing has changed.
+func (w *watch) alive(ctx context.Context) error {
+	if err := w.counts(ctx); err != nil {
+		return err
+	}
+	m, err := proto.Marshal(&quoratev1.WatchConfigResponse{ClusterId: w.bulletin.cluster})
+	if err != nil {
+		return quotaerr.Wrap(quotaerr.Internal, err, "")
+	}
+	if err := w.say(m); err != nil {
+		return brokenOff(err)
+	}
+	return nil
+}
+
+func (w *watch) say(m encoded) error {
+	err := w.send(m)
+	w.beat.Reset(watchHeartbeat)
+	return err
 }
 
 // tell sends what differs from what was told before.
@@ -157,7 +190,7 @@ func (w *watch) tell(s sheet) error {
 		messages = append(messages, s.settings...)
 	}
 	for _, m := range messages {
-		if err := w.send(m); err != nil {
+		if err := w.say(m); err != nil {
 			return err
 		}
 	}
@@ -181,6 +214,10 @@ func (w *watch) wait(ctx context.Context, changed <-chan struct{}) error {
 			changed = nil
 			if rested {
 				rest.Reset(rand.N(watchJitter))
+			}
+		case <-w.beat.C:
+			if err := w.alive(ctx); err != nil {
+				return err
 			}
 		case <-w.ending:
 			return quotaerr.New(quotaerr.NotLeader, "this node is stopping: watch another")

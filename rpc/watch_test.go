@@ -65,11 +65,14 @@ func mustWatch(t testing.TB, conn *grpc.ClientConn) grpc.ServerStreamingClient[q
 	return w
 }
 
-// mustTell reads the next messages of a watch.
+// mustTell reads the next messages of a watch, heartbeats aside.
 func mustTell(t testing.TB, w grpc.ServerStreamingClient[quoratev1.WatchConfigResponse], want ...string) {
 	t.Helper()
 	for _, line := range want {
 		m, err := w.Recv()
+		for err == nil && m.GetMap() == nil && m.GetPolicy() == nil {
+			m, err = w.Recv()
+		}
 		if err != nil {
 			t.Fatalf("%v, want %s", err, line)
 		}
@@ -124,15 +127,22 @@ func TestWatchBeforeThereIsAPolicy(t *testing.T) {
 // collected is a watch whose messages a test collects, with when they came.
 type collected struct {
 	watch
-	mu   sync.Mutex // guards the rest
-	told []string
-	at   []time.Time
+	mu    sync.Mutex // guards the rest
+	told  []string
+	at    []time.Time
+	beats []time.Time // when heartbeats came, which are not in told
 }
 
 func (c *collected) lines() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append([]string(nil), c.told...)
+}
+
+func (c *collected) heartbeats() []time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]time.Time(nil), c.beats...)
 }
 
 func (c *collected) times() []time.Time {
@@ -154,6 +164,10 @@ func newCollected(backend *fakeBackend, gate <-chan struct{}) *collected {
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
+		if m.GetMap() == nil && m.GetPolicy() == nil {
+			c.beats = append(c.beats, time.Now())
+			return nil
+		}
 		c.told, c.at = append(c.told, inShort(m)), append(c.at, time.Now())
 		return nil
 	}}
@@ -179,7 +193,7 @@ func TestChangesAreCoalesced(t *testing.T) {
 		changed := time.Now()
 		backend.publish(aView(2, 1, 1))
 		time.Sleep(time.Second)
-		if d := c.times()[2].Sub(changed); d > watchJitter {
+		if d := c.times()[2].Sub(changed); d < 0 || d > watchJitter {
 			t.Errorf("a lone change took %s", d)
 		}
 		before := len(c.lines())
@@ -213,6 +227,50 @@ func TestChangesAreCoalesced(t *testing.T) {
 		}
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("it ended with %v", err)
+		}
+	})
+}
+
+// Shows in virtual time that a watch to which nothing has changed says so every two seconds and no sooner, counted from
+// the last message; also while there is news all the time of which nothing is to be told; and that it ends, and says
+// nothing more, when whoever it is does not count any more.
+func TestWatchHeartbeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		backend := allowing()
+		view := aView(1, 1, 1)
+		backend.publish(view)
+		c := newCollected(backend, nil)
+		var counts atomic.Pointer[quotaerr.Error]
+		c.id.valid = func(context.Context) error {
+			if e := counts.Load(); e != nil {
+				return e
+			}
+			return nil
+		}
+		start := time.Now()
+		ended := make(chan error, 1)
+		go func() { ended <- c.run(t.Context()) }()
+		since := func() (out []time.Duration) {
+			for _, at := range c.heartbeats() {
+				out = append(out, at.Sub(start))
+			}
+			return out
+		}
+		time.Sleep(5 * time.Second)
+		mustEqual(t, since(), []time.Duration{2 * time.Second, 4 * time.Second})
+		view = changedMap(view, 2)
+		backend.publish(view)
+		time.Sleep(time.Second)
+		told := c.times()[2].Sub(start)
+		for range 100 {
+			backend.publish(&ConfigView{Map: view.Map, Policy: view.Policy})
+			time.Sleep(50 * time.Millisecond)
+		}
+		mustEqual(t, since()[2:], []time.Duration{told + 2*time.Second, told + 4*time.Second})
+		counts.Store(quotaerr.New(quotaerr.Unauthenticated, "was revoked"))
+		before := len(c.heartbeats())
+		if err := <-ended; quotaerr.ReasonOf(err) != quotaerr.Unauthenticated || len(c.heartbeats()) != before {
 			t.Errorf("it ended with %v", err)
 		}
 	})

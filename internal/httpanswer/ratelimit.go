@@ -52,7 +52,8 @@ func headerLimits(d *quoratev1.Decision) []headerLimit {
 }
 
 // SetRateLimit sets RateLimit-Policy and RateLimit. A denial shows the room of the limit that denied
-// only, until the same instant as Retry-After: another limit could name an earlier or a later one. legacy adds X-RateLimit-*.
+// only, until the same instant as Retry-After: another limit could name an earlier or a later one. legacy adds
+// X-RateLimit-*.
 func SetRateLimit(h http.Header, d *quoratev1.Decision, legacy bool) {
 	var policies, rooms []string
 	var tightest *headerLimit

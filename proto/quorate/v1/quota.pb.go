@@ -317,6 +317,361 @@ func (x *CheckRequest) GetAlso() []*Charge {
 	return nil
 }
 
+// CheckStreamRequest is a frame of checks, at most 1024 and 256 KiB. One beyond that, one that has a sequence which is
+// taken, and one that cannot be read, as with a string that is not UTF-8, ends the stream as invalid_argument; none of
+// its checks is decided.
+type CheckStreamRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The checks.
+	Checks        []*StreamedCheck `protobuf:"bytes,1,rep,name=checks,proto3" json:"checks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckStreamRequest) Reset() {
+	*x = CheckStreamRequest{}
+	mi := &file_quorate_v1_quota_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckStreamRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckStreamRequest) ProtoMessage() {}
+
+func (x *CheckStreamRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_quota_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckStreamRequest.ProtoReflect.Descriptor instead.
+func (*CheckStreamRequest) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *CheckStreamRequest) GetChecks() []*StreamedCheck {
+	if x != nil {
+		return x.Checks
+	}
+	return nil
+}
+
+// StreamedCheck is one check of a frame.
+type StreamedCheck struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names the check on this stream, for its answer: not one that is still unanswered.
+	Sequence uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// The check.
+	Check *CheckRequest `protobuf:"bytes,2,opt,name=check,proto3" json:"check,omitempty"`
+	// How long its sender waits for the answer, from when the frame arrives; 0, and what is longer: as long as the node
+	// waits at most, 5 seconds. A negative one is refused.
+	TimeoutMicros int64 `protobuf:"varint,3,opt,name=timeout_micros,json=timeoutMicros,proto3" json:"timeout_micros,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StreamedCheck) Reset() {
+	*x = StreamedCheck{}
+	mi := &file_quorate_v1_quota_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StreamedCheck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StreamedCheck) ProtoMessage() {}
+
+func (x *StreamedCheck) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_quota_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StreamedCheck.ProtoReflect.Descriptor instead.
+func (*StreamedCheck) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *StreamedCheck) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *StreamedCheck) GetCheck() *CheckRequest {
+	if x != nil {
+		return x.Check
+	}
+	return nil
+}
+
+func (x *StreamedCheck) GetTimeoutMicros() int64 {
+	if x != nil {
+		return x.TimeoutMicros
+	}
+	return 0
+}
+
+// CheckStreamResponse is a frame of answers, at most 1024 and, but for a lone one that is larger, 256 KiB.
+type CheckStreamResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The answers, each to one check, in any order.
+	Answers       []*StreamedAnswer `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckStreamResponse) Reset() {
+	*x = CheckStreamResponse{}
+	mi := &file_quorate_v1_quota_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckStreamResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckStreamResponse) ProtoMessage() {}
+
+func (x *CheckStreamResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_quota_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckStreamResponse.ProtoReflect.Descriptor instead.
+func (*CheckStreamResponse) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *CheckStreamResponse) GetAnswers() []*StreamedAnswer {
+	if x != nil {
+		return x.Answers
+	}
+	return nil
+}
+
+// StreamedAnswer is the answer to one check.
+type StreamedAnswer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The check's.
+	Sequence uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// A decision, or why there is none. Neither: nothing was decided, and the outcome is unknown.
+	//
+	// Types that are valid to be assigned to Answer:
+	//
+	//	*StreamedAnswer_Decision
+	//	*StreamedAnswer_Refusal
+	Answer isStreamedAnswer_Answer `protobuf_oneof:"answer"`
+	// The node that leads the partition, where it is not the one that was asked; empty where it is, or none is known.
+	Leader        string `protobuf:"bytes,4,opt,name=leader,proto3" json:"leader,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StreamedAnswer) Reset() {
+	*x = StreamedAnswer{}
+	mi := &file_quorate_v1_quota_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StreamedAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StreamedAnswer) ProtoMessage() {}
+
+func (x *StreamedAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_quota_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StreamedAnswer.ProtoReflect.Descriptor instead.
+func (*StreamedAnswer) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *StreamedAnswer) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *StreamedAnswer) GetAnswer() isStreamedAnswer_Answer {
+	if x != nil {
+		return x.Answer
+	}
+	return nil
+}
+
+func (x *StreamedAnswer) GetDecision() *Decision {
+	if x != nil {
+		if x, ok := x.Answer.(*StreamedAnswer_Decision); ok {
+			return x.Decision
+		}
+	}
+	return nil
+}
+
+func (x *StreamedAnswer) GetRefusal() *Refusal {
+	if x != nil {
+		if x, ok := x.Answer.(*StreamedAnswer_Refusal); ok {
+			return x.Refusal
+		}
+	}
+	return nil
+}
+
+func (x *StreamedAnswer) GetLeader() string {
+	if x != nil {
+		return x.Leader
+	}
+	return ""
+}
+
+type isStreamedAnswer_Answer interface {
+	isStreamedAnswer_Answer()
+}
+
+type StreamedAnswer_Decision struct {
+	// What was decided.
+	Decision *Decision `protobuf:"bytes,2,opt,name=decision,proto3,oneof"`
+}
+
+type StreamedAnswer_Refusal struct {
+	// Why nothing was.
+	Refusal *Refusal `protobuf:"bytes,3,opt,name=refusal,proto3,oneof"`
+}
+
+func (*StreamedAnswer_Decision) isStreamedAnswer_Answer() {}
+
+func (*StreamedAnswer_Refusal) isStreamedAnswer_Answer() {}
+
+// Refusal is why a check got no decision: what a status with its ErrorInfo says of a single call.
+type Refusal struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The reason, as in ErrorInfo.
+	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	// For a person.
+	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	// The ownership epoch where the slot is owned, for wrong_epoch; 0 when not known.
+	Epoch uint64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// The node that leads, for not_leader; empty when not known.
+	Leader string `protobuf:"bytes,4,opt,name=leader,proto3" json:"leader,omitempty"`
+	// Where that node serves gRPC.
+	LeaderAddr string `protobuf:"bytes,5,opt,name=leader_addr,json=leaderAddr,proto3" json:"leader_addr,omitempty"`
+	// How long to wait before another attempt; 0 when there is nothing to tell.
+	RetryAfterMs  int64 `protobuf:"varint,6,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Refusal) Reset() {
+	*x = Refusal{}
+	mi := &file_quorate_v1_quota_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Refusal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Refusal) ProtoMessage() {}
+
+func (x *Refusal) ProtoReflect() protoreflect.Message {
+	mi := &file_quorate_v1_quota_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
+func (*Refusal) Descriptor() ([]byte, []int) {
+	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Refusal) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Refusal) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Refusal) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Refusal) GetLeader() string {
+	if x != nil {
+		return x.Leader
+	}
+	return ""
+}
+
+func (x *Refusal) GetLeaderAddr() string {
+	if x != nil {
+		return x.LeaderAddr
+	}
+	return ""
+}
+
+func (x *Refusal) GetRetryAfterMs() int64 {
+	if x != nil {
+		return x.RetryAfterMs
+	}
+	return 0
+}
+
 // Decision is the answer to a check.
 type Decision struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -351,7 +706,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_quorate_v1_quota_proto_msgTypes[2]
+	mi := &file_quorate_v1_quota_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -363,7 +718,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_quorate_v1_quota_proto_msgTypes[2]
+	mi := &file_quorate_v1_quota_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -376,7 +731,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{2}
+	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Decision) GetOutcome() Outcome {
@@ -482,7 +837,7 @@ type LimitState struct {
 
 func (x *LimitState) Reset() {
 	*x = LimitState{}
-	mi := &file_quorate_v1_quota_proto_msgTypes[3]
+	mi := &file_quorate_v1_quota_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -494,7 +849,7 @@ func (x *LimitState) String() string {
 func (*LimitState) ProtoMessage() {}
 
 func (x *LimitState) ProtoReflect() protoreflect.Message {
-	mi := &file_quorate_v1_quota_proto_msgTypes[3]
+	mi := &file_quorate_v1_quota_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -507,7 +862,7 @@ func (x *LimitState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitState.ProtoReflect.Descriptor instead.
 func (*LimitState) Descriptor() ([]byte, []int) {
-	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{3}
+	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *LimitState) GetName() string {
@@ -562,7 +917,7 @@ type PeekRequest struct {
 
 func (x *PeekRequest) Reset() {
 	*x = PeekRequest{}
-	mi := &file_quorate_v1_quota_proto_msgTypes[4]
+	mi := &file_quorate_v1_quota_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -574,7 +929,7 @@ func (x *PeekRequest) String() string {
 func (*PeekRequest) ProtoMessage() {}
 
 func (x *PeekRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quorate_v1_quota_proto_msgTypes[4]
+	mi := &file_quorate_v1_quota_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -587,7 +942,7 @@ func (x *PeekRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeekRequest.ProtoReflect.Descriptor instead.
 func (*PeekRequest) Descriptor() ([]byte, []int) {
-	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{4}
+	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PeekRequest) GetPrincipal() string {
@@ -641,7 +996,7 @@ type PeekResponse struct {
 
 func (x *PeekResponse) Reset() {
 	*x = PeekResponse{}
-	mi := &file_quorate_v1_quota_proto_msgTypes[5]
+	mi := &file_quorate_v1_quota_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -653,7 +1008,7 @@ func (x *PeekResponse) String() string {
 func (*PeekResponse) ProtoMessage() {}
 
 func (x *PeekResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quorate_v1_quota_proto_msgTypes[5]
+	mi := &file_quorate_v1_quota_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -666,7 +1021,7 @@ func (x *PeekResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeekResponse.ProtoReflect.Descriptor instead.
 func (*PeekResponse) Descriptor() ([]byte, []int) {
-	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{5}
+	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PeekResponse) GetApiClass() string {
@@ -739,7 +1094,7 @@ type LimitUsage struct {
 
 func (x *LimitUsage) Reset() {
 	*x = LimitUsage{}
-	mi := &file_quorate_v1_quota_proto_msgTypes[6]
+	mi := &file_quorate_v1_quota_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -751,7 +1106,7 @@ func (x *LimitUsage) String() string {
 func (*LimitUsage) ProtoMessage() {}
 
 func (x *LimitUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_quorate_v1_quota_proto_msgTypes[6]
+	mi := &file_quorate_v1_quota_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -764,7 +1119,7 @@ func (x *LimitUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitUsage.ProtoReflect.Descriptor instead.
 func (*LimitUsage) Descriptor() ([]byte, []int) {
-	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{6}
+	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *LimitUsage) GetName() string {
@@ -818,7 +1173,7 @@ type WatchConfigRequest struct {
 
 func (x *WatchConfigRequest) Reset() {
 	*x = WatchConfigRequest{}
-	mi := &file_quorate_v1_quota_proto_msgTypes[7]
+	mi := &file_quorate_v1_quota_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -830,7 +1185,7 @@ func (x *WatchConfigRequest) String() string {
 func (*WatchConfigRequest) ProtoMessage() {}
 
 func (x *WatchConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quorate_v1_quota_proto_msgTypes[7]
+	mi := &file_quorate_v1_quota_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -843,11 +1198,11 @@ func (x *WatchConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchConfigRequest.ProtoReflect.Descriptor instead.
 func (*WatchConfigRequest) Descriptor() ([]byte, []int) {
-	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{7}
+	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{12}
 }
 
 // WatchConfigResponse has what is new since the last one on this stream. The first ones have all. A part that is
-// absent has not changed.
+// absent has not changed. While nothing changes, one without any part comes every two seconds: the watch is alive.
 type WatchConfigResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The cluster's id.
@@ -862,7 +1217,7 @@ type WatchConfigResponse struct {
 
 func (x *WatchConfigResponse) Reset() {
 	*x = WatchConfigResponse{}
-	mi := &file_quorate_v1_quota_proto_msgTypes[8]
+	mi := &file_quorate_v1_quota_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -874,7 +1229,7 @@ func (x *WatchConfigResponse) String() string {
 func (*WatchConfigResponse) ProtoMessage() {}
 
 func (x *WatchConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quorate_v1_quota_proto_msgTypes[8]
+	mi := &file_quorate_v1_quota_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -887,7 +1242,7 @@ func (x *WatchConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchConfigResponse.ProtoReflect.Descriptor instead.
 func (*WatchConfigResponse) Descriptor() ([]byte, []int) {
-	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{8}
+	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *WatchConfigResponse) GetClusterId() string {
@@ -930,7 +1285,7 @@ type RoutingMap struct {
 
 func (x *RoutingMap) Reset() {
 	*x = RoutingMap{}
-	mi := &file_quorate_v1_quota_proto_msgTypes[9]
+	mi := &file_quorate_v1_quota_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -942,7 +1297,7 @@ func (x *RoutingMap) String() string {
 func (*RoutingMap) ProtoMessage() {}
 
 func (x *RoutingMap) ProtoReflect() protoreflect.Message {
-	mi := &file_quorate_v1_quota_proto_msgTypes[9]
+	mi := &file_quorate_v1_quota_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -955,7 +1310,7 @@ func (x *RoutingMap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoutingMap.ProtoReflect.Descriptor instead.
 func (*RoutingMap) Descriptor() ([]byte, []int) {
-	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{9}
+	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RoutingMap) GetVersion() uint64 {
@@ -1008,7 +1363,7 @@ type RoutingNode struct {
 
 func (x *RoutingNode) Reset() {
 	*x = RoutingNode{}
-	mi := &file_quorate_v1_quota_proto_msgTypes[10]
+	mi := &file_quorate_v1_quota_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1020,7 +1375,7 @@ func (x *RoutingNode) String() string {
 func (*RoutingNode) ProtoMessage() {}
 
 func (x *RoutingNode) ProtoReflect() protoreflect.Message {
-	mi := &file_quorate_v1_quota_proto_msgTypes[10]
+	mi := &file_quorate_v1_quota_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1033,7 +1388,7 @@ func (x *RoutingNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoutingNode.ProtoReflect.Descriptor instead.
 func (*RoutingNode) Descriptor() ([]byte, []int) {
-	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{10}
+	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RoutingNode) GetId() string {
@@ -1072,7 +1427,7 @@ type RoutingPartition struct {
 
 func (x *RoutingPartition) Reset() {
 	*x = RoutingPartition{}
-	mi := &file_quorate_v1_quota_proto_msgTypes[11]
+	mi := &file_quorate_v1_quota_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1084,7 +1439,7 @@ func (x *RoutingPartition) String() string {
 func (*RoutingPartition) ProtoMessage() {}
 
 func (x *RoutingPartition) ProtoReflect() protoreflect.Message {
-	mi := &file_quorate_v1_quota_proto_msgTypes[11]
+	mi := &file_quorate_v1_quota_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1097,7 +1452,7 @@ func (x *RoutingPartition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoutingPartition.ProtoReflect.Descriptor instead.
 func (*RoutingPartition) Descriptor() ([]byte, []int) {
-	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{11}
+	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RoutingPartition) GetId() string {
@@ -1136,7 +1491,7 @@ type SlotRange struct {
 
 func (x *SlotRange) Reset() {
 	*x = SlotRange{}
-	mi := &file_quorate_v1_quota_proto_msgTypes[12]
+	mi := &file_quorate_v1_quota_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1148,7 +1503,7 @@ func (x *SlotRange) String() string {
 func (*SlotRange) ProtoMessage() {}
 
 func (x *SlotRange) ProtoReflect() protoreflect.Message {
-	mi := &file_quorate_v1_quota_proto_msgTypes[12]
+	mi := &file_quorate_v1_quota_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1161,7 +1516,7 @@ func (x *SlotRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotRange.ProtoReflect.Descriptor instead.
 func (*SlotRange) Descriptor() ([]byte, []int) {
-	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{12}
+	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SlotRange) GetFirstSlot() uint32 {
@@ -1198,7 +1553,7 @@ type RoutingRange struct {
 
 func (x *RoutingRange) Reset() {
 	*x = RoutingRange{}
-	mi := &file_quorate_v1_quota_proto_msgTypes[13]
+	mi := &file_quorate_v1_quota_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1210,7 +1565,7 @@ func (x *RoutingRange) String() string {
 func (*RoutingRange) ProtoMessage() {}
 
 func (x *RoutingRange) ProtoReflect() protoreflect.Message {
-	mi := &file_quorate_v1_quota_proto_msgTypes[13]
+	mi := &file_quorate_v1_quota_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1223,7 +1578,7 @@ func (x *RoutingRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoutingRange.ProtoReflect.Descriptor instead.
 func (*RoutingRange) Descriptor() ([]byte, []int) {
-	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{13}
+	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RoutingRange) GetSlots() *SlotRange {
@@ -1258,7 +1613,7 @@ type PolicySettings struct {
 
 func (x *PolicySettings) Reset() {
 	*x = PolicySettings{}
-	mi := &file_quorate_v1_quota_proto_msgTypes[14]
+	mi := &file_quorate_v1_quota_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1270,7 +1625,7 @@ func (x *PolicySettings) String() string {
 func (*PolicySettings) ProtoMessage() {}
 
 func (x *PolicySettings) ProtoReflect() protoreflect.Message {
-	mi := &file_quorate_v1_quota_proto_msgTypes[14]
+	mi := &file_quorate_v1_quota_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1283,7 +1638,7 @@ func (x *PolicySettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicySettings.ProtoReflect.Descriptor instead.
 func (*PolicySettings) Descriptor() ([]byte, []int) {
-	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{14}
+	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PolicySettings) GetRevision() uint64 {
@@ -1337,7 +1692,7 @@ type ClassSettings struct {
 
 func (x *ClassSettings) Reset() {
 	*x = ClassSettings{}
-	mi := &file_quorate_v1_quota_proto_msgTypes[15]
+	mi := &file_quorate_v1_quota_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1349,7 +1704,7 @@ func (x *ClassSettings) String() string {
 func (*ClassSettings) ProtoMessage() {}
 
 func (x *ClassSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_quorate_v1_quota_proto_msgTypes[15]
+	mi := &file_quorate_v1_quota_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1362,7 +1717,7 @@ func (x *ClassSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClassSettings.ProtoReflect.Descriptor instead.
 func (*ClassSettings) Descriptor() ([]byte, []int) {
-	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{15}
+	return file_quorate_v1_quota_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ClassSettings) GetName() string {
@@ -1437,7 +1792,29 @@ const file_quorate_v1_quota_proto_rawDesc = "" +
 	"routeEpoch\x12\x18\n" +
 	"\aattempt\x18\b \x01(\rR\aattempt\x12&\n" +
 	"\x04also\x18\t \x03(\v2\x12.quorate.v1.ChargeR\x04alsoB\a\n" +
-	"\x05_cost\"\xbb\x03\n" +
+	"\x05_cost\"G\n" +
+	"\x12CheckStreamRequest\x121\n" +
+	"\x06checks\x18\x01 \x03(\v2\x19.quorate.v1.StreamedCheckR\x06checks\"\x82\x01\n" +
+	"\rStreamedCheck\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12.\n" +
+	"\x05check\x18\x02 \x01(\v2\x18.quorate.v1.CheckRequestR\x05check\x12%\n" +
+	"\x0etimeout_micros\x18\x03 \x01(\x03R\rtimeoutMicros\"K\n" +
+	"\x13CheckStreamResponse\x124\n" +
+	"\aanswers\x18\x01 \x03(\v2\x1a.quorate.v1.StreamedAnswerR\aanswers\"\xb3\x01\n" +
+	"\x0eStreamedAnswer\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\x122\n" +
+	"\bdecision\x18\x02 \x01(\v2\x14.quorate.v1.DecisionH\x00R\bdecision\x12/\n" +
+	"\arefusal\x18\x03 \x01(\v2\x13.quorate.v1.RefusalH\x00R\arefusal\x12\x16\n" +
+	"\x06leader\x18\x04 \x01(\tR\x06leaderB\b\n" +
+	"\x06answer\"\xb0\x01\n" +
+	"\aRefusal\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x16\n" +
+	"\x06leader\x18\x04 \x01(\tR\x06leader\x12\x1f\n" +
+	"\vleader_addr\x18\x05 \x01(\tR\n" +
+	"leaderAddr\x12$\n" +
+	"\x0eretry_after_ms\x18\x06 \x01(\x03R\fretryAfterMs\"\xbb\x03\n" +
 	"\bDecision\x12-\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2\x13.quorate.v1.OutcomeR\aoutcome\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
@@ -1537,9 +1914,10 @@ const file_quorate_v1_quota_proto_rawDesc = "" +
 	"\x18FAILURE_MODE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11FAILURE_MODE_DENY\x10\x01\x12\x16\n" +
 	"\x12FAILURE_MODE_ALLOW\x10\x02\x12\x16\n" +
-	"\x12FAILURE_MODE_LOCAL\x10\x032\xd7\x01\n" +
+	"\x12FAILURE_MODE_LOCAL\x10\x032\xab\x02\n" +
 	"\x05Quota\x12A\n" +
-	"\x0fCheckAndConsume\x12\x18.quorate.v1.CheckRequest\x1a\x14.quorate.v1.Decision\x129\n" +
+	"\x0fCheckAndConsume\x12\x18.quorate.v1.CheckRequest\x1a\x14.quorate.v1.Decision\x12R\n" +
+	"\vCheckStream\x12\x1e.quorate.v1.CheckStreamRequest\x1a\x1f.quorate.v1.CheckStreamResponse(\x010\x01\x129\n" +
 	"\x04Peek\x12\x17.quorate.v1.PeekRequest\x1a\x18.quorate.v1.PeekResponse\x12P\n" +
 	"\vWatchConfig\x12\x1e.quorate.v1.WatchConfigRequest\x1a\x1f.quorate.v1.WatchConfigResponse0\x01B7Z5github.com/quorate/quorate/proto/quorate/v1;quoratev1b\x06proto3"
 
@@ -1556,60 +1934,72 @@ func file_quorate_v1_quota_proto_rawDescGZIP() []byte {
 }
 
 var file_quorate_v1_quota_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_quorate_v1_quota_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_quorate_v1_quota_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_quorate_v1_quota_proto_goTypes = []any{
 	(Outcome)(0),                  // 0: quorate.v1.Outcome
 	(FailureMode)(0),              // 1: quorate.v1.FailureMode
 	(*Charge)(nil),                // 2: quorate.v1.Charge
 	(*CheckRequest)(nil),          // 3: quorate.v1.CheckRequest
-	(*Decision)(nil),              // 4: quorate.v1.Decision
-	(*LimitState)(nil),            // 5: quorate.v1.LimitState
-	(*PeekRequest)(nil),           // 6: quorate.v1.PeekRequest
-	(*PeekResponse)(nil),          // 7: quorate.v1.PeekResponse
-	(*LimitUsage)(nil),            // 8: quorate.v1.LimitUsage
-	(*WatchConfigRequest)(nil),    // 9: quorate.v1.WatchConfigRequest
-	(*WatchConfigResponse)(nil),   // 10: quorate.v1.WatchConfigResponse
-	(*RoutingMap)(nil),            // 11: quorate.v1.RoutingMap
-	(*RoutingNode)(nil),           // 12: quorate.v1.RoutingNode
-	(*RoutingPartition)(nil),      // 13: quorate.v1.RoutingPartition
-	(*SlotRange)(nil),             // 14: quorate.v1.SlotRange
-	(*RoutingRange)(nil),          // 15: quorate.v1.RoutingRange
-	(*PolicySettings)(nil),        // 16: quorate.v1.PolicySettings
-	(*ClassSettings)(nil),         // 17: quorate.v1.ClassSettings
-	(*timestamppb.Timestamp)(nil), // 18: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 19: google.protobuf.Duration
+	(*CheckStreamRequest)(nil),    // 4: quorate.v1.CheckStreamRequest
+	(*StreamedCheck)(nil),         // 5: quorate.v1.StreamedCheck
+	(*CheckStreamResponse)(nil),   // 6: quorate.v1.CheckStreamResponse
+	(*StreamedAnswer)(nil),        // 7: quorate.v1.StreamedAnswer
+	(*Refusal)(nil),               // 8: quorate.v1.Refusal
+	(*Decision)(nil),              // 9: quorate.v1.Decision
+	(*LimitState)(nil),            // 10: quorate.v1.LimitState
+	(*PeekRequest)(nil),           // 11: quorate.v1.PeekRequest
+	(*PeekResponse)(nil),          // 12: quorate.v1.PeekResponse
+	(*LimitUsage)(nil),            // 13: quorate.v1.LimitUsage
+	(*WatchConfigRequest)(nil),    // 14: quorate.v1.WatchConfigRequest
+	(*WatchConfigResponse)(nil),   // 15: quorate.v1.WatchConfigResponse
+	(*RoutingMap)(nil),            // 16: quorate.v1.RoutingMap
+	(*RoutingNode)(nil),           // 17: quorate.v1.RoutingNode
+	(*RoutingPartition)(nil),      // 18: quorate.v1.RoutingPartition
+	(*SlotRange)(nil),             // 19: quorate.v1.SlotRange
+	(*RoutingRange)(nil),          // 20: quorate.v1.RoutingRange
+	(*PolicySettings)(nil),        // 21: quorate.v1.PolicySettings
+	(*ClassSettings)(nil),         // 22: quorate.v1.ClassSettings
+	(*timestamppb.Timestamp)(nil), // 23: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 24: google.protobuf.Duration
 }
 var file_quorate_v1_quota_proto_depIdxs = []int32{
 	2,  // 0: quorate.v1.CheckRequest.also:type_name -> quorate.v1.Charge
-	0,  // 1: quorate.v1.Decision.outcome:type_name -> quorate.v1.Outcome
-	18, // 2: quorate.v1.Decision.retry_at:type_name -> google.protobuf.Timestamp
-	5,  // 3: quorate.v1.Decision.limits:type_name -> quorate.v1.LimitState
-	19, // 4: quorate.v1.LimitState.window:type_name -> google.protobuf.Duration
-	8,  // 5: quorate.v1.PeekResponse.limits:type_name -> quorate.v1.LimitUsage
-	18, // 6: quorate.v1.PeekResponse.as_of:type_name -> google.protobuf.Timestamp
-	19, // 7: quorate.v1.LimitUsage.window:type_name -> google.protobuf.Duration
-	11, // 8: quorate.v1.WatchConfigResponse.map:type_name -> quorate.v1.RoutingMap
-	16, // 9: quorate.v1.WatchConfigResponse.policy:type_name -> quorate.v1.PolicySettings
-	12, // 10: quorate.v1.RoutingMap.nodes:type_name -> quorate.v1.RoutingNode
-	13, // 11: quorate.v1.RoutingMap.partitions:type_name -> quorate.v1.RoutingPartition
-	15, // 12: quorate.v1.RoutingMap.ranges:type_name -> quorate.v1.RoutingRange
-	14, // 13: quorate.v1.RoutingRange.slots:type_name -> quorate.v1.SlotRange
-	17, // 14: quorate.v1.PolicySettings.classes:type_name -> quorate.v1.ClassSettings
-	19, // 15: quorate.v1.ClassSettings.timeout:type_name -> google.protobuf.Duration
-	19, // 16: quorate.v1.ClassSettings.replay_horizon:type_name -> google.protobuf.Duration
-	1,  // 17: quorate.v1.ClassSettings.on_unavailable:type_name -> quorate.v1.FailureMode
-	19, // 18: quorate.v1.ClassSettings.local_window:type_name -> google.protobuf.Duration
-	3,  // 19: quorate.v1.Quota.CheckAndConsume:input_type -> quorate.v1.CheckRequest
-	6,  // 20: quorate.v1.Quota.Peek:input_type -> quorate.v1.PeekRequest
-	9,  // 21: quorate.v1.Quota.WatchConfig:input_type -> quorate.v1.WatchConfigRequest
-	4,  // 22: quorate.v1.Quota.CheckAndConsume:output_type -> quorate.v1.Decision
-	7,  // 23: quorate.v1.Quota.Peek:output_type -> quorate.v1.PeekResponse
-	10, // 24: quorate.v1.Quota.WatchConfig:output_type -> quorate.v1.WatchConfigResponse
-	22, // [22:25] is the sub-list for method output_type
-	19, // [19:22] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	5,  // 1: quorate.v1.CheckStreamRequest.checks:type_name -> quorate.v1.StreamedCheck
+	3,  // 2: quorate.v1.StreamedCheck.check:type_name -> quorate.v1.CheckRequest
+	7,  // 3: quorate.v1.CheckStreamResponse.answers:type_name -> quorate.v1.StreamedAnswer
+	9,  // 4: quorate.v1.StreamedAnswer.decision:type_name -> quorate.v1.Decision
+	8,  // 5: quorate.v1.StreamedAnswer.refusal:type_name -> quorate.v1.Refusal
+	0,  // 6: quorate.v1.Decision.outcome:type_name -> quorate.v1.Outcome
+	23, // 7: quorate.v1.Decision.retry_at:type_name -> google.protobuf.Timestamp
+	10, // 8: quorate.v1.Decision.limits:type_name -> quorate.v1.LimitState
+	24, // 9: quorate.v1.LimitState.window:type_name -> google.protobuf.Duration
+	13, // 10: quorate.v1.PeekResponse.limits:type_name -> quorate.v1.LimitUsage
+	23, // 11: quorate.v1.PeekResponse.as_of:type_name -> google.protobuf.Timestamp
+	24, // 12: quorate.v1.LimitUsage.window:type_name -> google.protobuf.Duration
+	16, // 13: quorate.v1.WatchConfigResponse.map:type_name -> quorate.v1.RoutingMap
+	21, // 14: quorate.v1.WatchConfigResponse.policy:type_name -> quorate.v1.PolicySettings
+	17, // 15: quorate.v1.RoutingMap.nodes:type_name -> quorate.v1.RoutingNode
+	18, // 16: quorate.v1.RoutingMap.partitions:type_name -> quorate.v1.RoutingPartition
+	20, // 17: quorate.v1.RoutingMap.ranges:type_name -> quorate.v1.RoutingRange
+	19, // 18: quorate.v1.RoutingRange.slots:type_name -> quorate.v1.SlotRange
+	22, // 19: quorate.v1.PolicySettings.classes:type_name -> quorate.v1.ClassSettings
+	24, // 20: quorate.v1.ClassSettings.timeout:type_name -> google.protobuf.Duration
+	24, // 21: quorate.v1.ClassSettings.replay_horizon:type_name -> google.protobuf.Duration
+	1,  // 22: quorate.v1.ClassSettings.on_unavailable:type_name -> quorate.v1.FailureMode
+	24, // 23: quorate.v1.ClassSettings.local_window:type_name -> google.protobuf.Duration
+	3,  // 24: quorate.v1.Quota.CheckAndConsume:input_type -> quorate.v1.CheckRequest
+	4,  // 25: quorate.v1.Quota.CheckStream:input_type -> quorate.v1.CheckStreamRequest
+	11, // 26: quorate.v1.Quota.Peek:input_type -> quorate.v1.PeekRequest
+	14, // 27: quorate.v1.Quota.WatchConfig:input_type -> quorate.v1.WatchConfigRequest
+	9,  // 28: quorate.v1.Quota.CheckAndConsume:output_type -> quorate.v1.Decision
+	6,  // 29: quorate.v1.Quota.CheckStream:output_type -> quorate.v1.CheckStreamResponse
+	12, // 30: quorate.v1.Quota.Peek:output_type -> quorate.v1.PeekResponse
+	15, // 31: quorate.v1.Quota.WatchConfig:output_type -> quorate.v1.WatchConfigResponse
+	28, // [28:32] is the sub-list for method output_type
+	24, // [24:28] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_quorate_v1_quota_proto_init() }
@@ -1619,14 +2009,18 @@ func file_quorate_v1_quota_proto_init() {
 	}
 	file_quorate_v1_quota_proto_msgTypes[0].OneofWrappers = []any{}
 	file_quorate_v1_quota_proto_msgTypes[1].OneofWrappers = []any{}
-	file_quorate_v1_quota_proto_msgTypes[8].OneofWrappers = []any{}
+	file_quorate_v1_quota_proto_msgTypes[5].OneofWrappers = []any{
+		(*StreamedAnswer_Decision)(nil),
+		(*StreamedAnswer_Refusal)(nil),
+	}
+	file_quorate_v1_quota_proto_msgTypes[13].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorate_v1_quota_proto_rawDesc), len(file_quorate_v1_quota_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   16,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

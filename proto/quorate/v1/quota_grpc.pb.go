@@ -20,6 +20,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	Quota_CheckAndConsume_FullMethodName = "/quorate.v1.Quota/CheckAndConsume"
+	Quota_CheckStream_FullMethodName     = "/quorate.v1.Quota/CheckStream"
 	Quota_Peek_FullMethodName            = "/quorate.v1.Quota/Peek"
 	Quota_WatchConfig_FullMethodName     = "/quorate.v1.Quota/WatchConfig"
 )
@@ -35,6 +36,11 @@ const (
 type QuotaClient interface {
 	// CheckAndConsume decides one check: an allow has consumed its cost durably, a denial nothing.
 	CheckAndConsume(ctx context.Context, in *CheckRequest, opts ...grpc.CallOption) (*Decision, error)
+	// CheckStream decides many checks over one stream: frames of checks one way, frames of answers the other, in any
+	// order. Each check is decided as CheckAndConsume decides it, and fails alone. When the node ends the stream, the
+	// status comes after the answers to all checks that it took in: one without an answer was not decided, unless the
+	// status says outcome_unknown, or has no reason.
+	CheckStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[CheckStreamRequest, CheckStreamResponse], error)
 	// Peek tells usage and room. It consumes nothing and authorises nothing.
 	Peek(ctx context.Context, in *PeekRequest, opts ...grpc.CallOption) (*PeekResponse, error)
 	// WatchConfig tells what a gateway routes and behaves by: at once, and again whenever it changes.
@@ -59,6 +65,19 @@ func (c *quotaClient) CheckAndConsume(ctx context.Context, in *CheckRequest, opt
 	return out, nil
 }
 
+func (c *quotaClient) CheckStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[CheckStreamRequest, CheckStreamResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Quota_ServiceDesc.Streams[0], Quota_CheckStream_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[CheckStreamRequest, CheckStreamResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Quota_CheckStreamClient = grpc.BidiStreamingClient[CheckStreamRequest, CheckStreamResponse]
+
 func (c *quotaClient) Peek(ctx context.Context, in *PeekRequest, opts ...grpc.CallOption) (*PeekResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(PeekResponse)
@@ -71,7 +90,7 @@ func (c *quotaClient) Peek(ctx context.Context, in *PeekRequest, opts ...grpc.Ca
 
 func (c *quotaClient) WatchConfig(ctx context.Context, in *WatchConfigRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchConfigResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Quota_ServiceDesc.Streams[0], Quota_WatchConfig_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Quota_ServiceDesc.Streams[1], Quota_WatchConfig_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -99,6 +118,11 @@ type Quota_WatchConfigClient = grpc.ServerStreamingClient[WatchConfigResponse]
 type QuotaServer interface {
 	// CheckAndConsume decides one check: an allow has consumed its cost durably, a denial nothing.
 	CheckAndConsume(context.Context, *CheckRequest) (*Decision, error)
+	// CheckStream decides many checks over one stream: frames of checks one way, frames of answers the other, in any
+	// order. Each check is decided as CheckAndConsume decides it, and fails alone. When the node ends the stream, the
+	// status comes after the answers to all checks that it took in: one without an answer was not decided, unless the
+	// status says outcome_unknown, or has no reason.
+	CheckStream(grpc.BidiStreamingServer[CheckStreamRequest, CheckStreamResponse]) error
 	// Peek tells usage and room. It consumes nothing and authorises nothing.
 	Peek(context.Context, *PeekRequest) (*PeekResponse, error)
 	// WatchConfig tells what a gateway routes and behaves by: at once, and again whenever it changes.
@@ -115,6 +139,9 @@ type UnimplementedQuotaServer struct{}
 
 func (UnimplementedQuotaServer) CheckAndConsume(context.Context, *CheckRequest) (*Decision, error) {
 	return nil, status.Error(codes.Unimplemented, "method CheckAndConsume not implemented")
+}
+func (UnimplementedQuotaServer) CheckStream(grpc.BidiStreamingServer[CheckStreamRequest, CheckStreamResponse]) error {
+	return status.Error(codes.Unimplemented, "method CheckStream not implemented")
 }
 func (UnimplementedQuotaServer) Peek(context.Context, *PeekRequest) (*PeekResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Peek not implemented")
@@ -160,6 +187,13 @@ func _Quota_CheckAndConsume_Handler(srv interface{}, ctx context.Context, dec fu
 	}
 	return interceptor(ctx, in, info, handler)
 }
+
+func _Quota_CheckStream_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(QuotaServer).CheckStream(&grpc.GenericServerStream[CheckStreamRequest, CheckStreamResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Quota_CheckStreamServer = grpc.BidiStreamingServer[CheckStreamRequest, CheckStreamResponse]
 
 func _Quota_Peek_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(PeekRequest)
@@ -207,6 +241,12 @@ var Quota_ServiceDesc = grpc.ServiceDesc{
 		},
 	},
 	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "CheckStream",
+			Handler:       _Quota_CheckStream_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
 		{
 			StreamName:    "WatchConfig",
 			Handler:       _Quota_WatchConfig_Handler,

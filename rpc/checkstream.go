@@ -1,0 +1,342 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"runtime"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/internal/errtable"
+	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
+	"github.com/quorate/quorate/quotaerr"
+)
+
+// The bounds of streams of checks.
+const (
+	// MaxFrameChecks and MaxFrameBytes bound a frame: of checks, and of answers, but for a lone larger one.
+	MaxFrameChecks = fsm.MaxChecksPerEntry
+	MaxFrameBytes  = fsm.MaxEntryBytes
+	// MaxStreamedChecks bounds the checks of one stream whose answers have not left yet. Further ones get overloaded.
+	MaxStreamedChecks = 8192
+	// maxUnsentBytes is how much of answers may wait for their reader before no further checks are read.
+	maxUnsentBytes = 1 << 20
+	// maxCheckStreams bounds the streams: one for each connection, if every one had to have one.
+	maxCheckStreams, maxCheckStreamsEach = maxConnections, maxConnectionsPerIdentity
+)
+
+// streamedShare is how many of a node's unanswered checks the streams of one gateway may have: three quarters.
+func streamedShare(maxInFlight int) int { return max(1, maxInFlight-maxInFlight/4) }
+
+// CheckStream has many checks decided, each as CheckAndConsume does it.
+func (s *quotaService) CheckStream(
+	stream grpc.BidiStreamingServer[quoratev1.CheckStreamRequest, quoratev1.CheckStreamResponse],
+) error {
+	ctx := stream.Context()
+	id := identityOf(ctx)
+	done, err := s.desk.checkStreams.take(id.String())
+	if err != nil {
+		return err
+	}
+	defer done()
+	c := newCheckStream(s.desk, s.log, id)
+	c.recv = stream.Recv
+	c.send = func(e encoded) error {
+		return patiently(ctx, streamPatience, "read", func() error { return stream.SendMsg(e) })
+	}
+	return c.run(ctx)
+}
+
+// checkStream is one caller's. A check that was taken in gets exactly one answer, in some frame, unless the stream
+// breaks. When this node ends it, the status comes after the answers to all that was taken in.
+type checkStream struct {
+	desk *desk
+	log  *slog.Logger
+	id   Identity
+	who  string // id in words: whose share it is
+	recv func() (*quoratev1.CheckStreamRequest, error)
+	send func(encoded) error
+
+	// wake tells the writer that there is something to do, room the reader that answers have left. One signal
+	// stands for any number of them.
+	wake, room chan struct{}
+	deciding   sync.WaitGroup
+
+	mu      sync.Mutex          // guards the rest
+	open    map[uint64]struct{} // the sequences of checks without an answer
+	ready   []answerFrame       // to be sent
+	unsent  int                 // bytes of ready, and of what is being sent
+	granted int                 // checks of the gateway's share whose answers have not left
+	closed  bool                // no further checks are taken in
+	why     error               // what the stream ends with, once closed; nil: well
+}
+
+// answerFrame is a frame of answers while it is put together.
+type answerFrame struct {
+	message encoded
+	answers int
+	granted int // of them, of checks that were granted
+}
+
+func newCheckStream(d *desk, log *slog.Logger, id Identity) *checkStream {
+	return &checkStream{desk: d, log: log, id: id, who: id.String(), open: map[uint64]struct{}{},
+		wake: make(chan struct{}, 1), room: make(chan struct{}, 1)}
+}
+
+// run serves the stream until its caller has sent everything and got all answers, this node stops, or it breaks.
+func (c *checkStream) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer func() {
+		c.close(nil)
+		cancel() // nobody waits for what is still being decided
+		c.deciding.Wait()
+		c.desk.streamed.giveBack(c.who, c.granted)
+	}()
+	go c.read(ctx) // ends with the stream: Recv does when the caller of run has returned
+	ending := c.desk.ending
+	for {
+		select {
+		case <-ending: // also while answers come without a pause
+			ending = nil
+			c.close(quotaerr.New(quotaerr.NotLeader, "this node is stopping: ask another"))
+		default:
+		}
+		if f, last := c.next(); last {
+			return c.why
+		} else if f.answers > 0 {
+			if err := c.send(f.message); err != nil {
+				// Answers are lost: none of those that are missing says that nothing was consumed.
+				return quotaerr.Wrap(quotaerr.OutcomeUnknown, err, "answers could not be sent, or were not read in time")
+			}
+			c.sent(f)
+			continue
+		}
+		select {
+		case <-c.wake:
+			// What was decided together is answered at the same moment: let those answers get in line as well.
+			runtime.Gosched()
+		case <-ending:
+		case <-ctx.Done():
+			return brokenOff(ctx.Err())
+		}
+	}
+}
+
+// read takes frames in until there are no more.
+func (c *checkStream) read(ctx context.Context) {
+	defer func() {
+		if p := recover(); p != nil {
+			c.close(caught(ctx, c.desk.metrics, c.log, p))
+		}
+	}()
+	for c.hasRoom(ctx) {
+		frame, err := c.recv()
+		if err == nil {
+			err = c.take(ctx, frame)
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			c.close(nil)
+			return
+		case err != nil:
+			c.close(brokenOff(err))
+			return
+		}
+	}
+}
+
+// hasRoom waits until few enough answers wait for their reader. It is false when the stream has ended.
+func (c *checkStream) hasRoom(ctx context.Context) bool {
+	for {
+		c.mu.Lock()
+		unsent, closed := c.unsent, c.closed
+		c.mu.Unlock()
+		if closed || unsent < maxUnsentBytes {
+			return !closed
+		}
+		select {
+		case <-c.room:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// take begins the checks of a frame: all of them, or none and says why the stream has to end.
+func (c *checkStream) take(ctx context.Context, frame *quoratev1.CheckStreamRequest) error {
+	arrived := time.Now()
+	checks := frame.GetChecks()
+	granted, err := c.enter(checks)
+	if err != nil {
+		return err
+	}
+	c.desk.metrics.frames.WithLabelValues("in").Inc()
+	for _, s := range checks[:granted] {
+		go func() {
+			defer c.deciding.Done()
+			c.put(c.decide(ctx, s, arrived), true)
+		}()
+	}
+	for _, s := range checks[granted:] {
+		c.put(c.refuse(ctx, s, arrived, quotaerr.New(quotaerr.Overloaded,
+			"too many checks of this stream or gateway are unanswered at this node: back off")), false)
+	}
+	return nil
+}
+
+// enter notes the checks of a frame as open, and says how many of them, the first ones, are to be decided. With an
+// error none is.
+func (c *checkStream) enter(checks []*quoratev1.StreamedCheck) (granted int, err error) {
+	if len(checks) > MaxFrameChecks {
+		return 0, quotaerr.New(quotaerr.InvalidArgument, "the frame has %d checks: send at most %d", len(checks),
+			MaxFrameChecks)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return 0, c.why // it is not taken in, as the status says
+	}
+	for i, s := range checks {
+		if _, taken := c.open[s.GetSequence()]; taken {
+			for _, s := range checks[:i] {
+				delete(c.open, s.GetSequence())
+			}
+			return 0, quotaerr.New(quotaerr.InvalidArgument, "sequence %d is that of a check which has no answer yet: "+
+				"give each check of a stream its own", s.GetSequence())
+		}
+		c.open[s.GetSequence()] = struct{}{}
+	}
+	granted = c.desk.streamed.grab(c.who, min(len(checks), MaxStreamedChecks-c.granted))
+	c.granted += granted
+	c.deciding.Add(granted)
+	return granted, nil
+}
+
+// decide gets one check answered.
+func (c *checkStream) decide(
+	ctx context.Context, s *quoratev1.StreamedCheck, arrived time.Time,
+) (out *quoratev1.StreamedAnswer) {
+	defer func() {
+		if p := recover(); p != nil {
+			out = refusalTo(s, caught(ctx, c.desk.metrics, c.log, p), "")
+		}
+	}()
+	timeout, err := timeoutOf(s)
+	if err != nil {
+		return c.refuse(ctx, s, arrived, err)
+	}
+	ctx, cancel := context.WithDeadline(ctx, arrived.Add(timeout))
+	defer cancel()
+	d, leader, err := c.desk.routed(ctx, c.id, s.GetCheck(), protocolStream, arrived)
+	if err != nil {
+		logFailure(ctx, c.log, quoratev1.Quota_CheckStream_FullMethodName, arrived, err)
+		return refusalTo(s, err, leader)
+	}
+	return &quoratev1.StreamedAnswer{
+		Sequence: s.GetSequence(), Answer: &quoratev1.StreamedAnswer_Decision{Decision: d}, Leader: leader,
+	}
+}
+
+// refuse answers a check that is not asked of anybody.
+func (c *checkStream) refuse(
+	ctx context.Context, s *quoratev1.StreamedCheck, arrived time.Time, err error,
+) *quoratev1.StreamedAnswer {
+	c.desk.metrics.observe(protocolStream, arrived, nil, err)
+	logFailure(ctx, c.log, quoratev1.Quota_CheckStream_FullMethodName, arrived, err)
+	return refusalTo(s, err, "")
+}
+
+func refusalTo(s *quoratev1.StreamedCheck, err error, leader string) *quoratev1.StreamedAnswer {
+	return &quoratev1.StreamedAnswer{
+		Sequence: s.GetSequence(), Answer: &quoratev1.StreamedAnswer_Refusal{Refusal: errtable.ToRefusal(err)},
+		Leader: leader,
+	}
+}
+
+// timeoutOf is how long a check may take.
+func timeoutOf(s *quoratev1.StreamedCheck) (time.Duration, error) {
+	switch micros := s.GetTimeoutMicros(); {
+	case micros < 0:
+		return 0, quotaerr.New(quotaerr.InvalidArgument,
+			"timeout_micros is %d: send how long the check may take, or 0 for the most, %s", micros, DefaultTimeout)
+	case micros == 0 || micros > DefaultTimeout.Microseconds():
+		return DefaultTimeout, nil
+	default:
+		return time.Duration(micros) * time.Microsecond, nil
+	}
+}
+
+// put lines an answer up to be sent. granted: its check was.
+func (c *checkStream) put(a *quoratev1.StreamedAnswer, granted bool) {
+	// A message in two parts reads as one: frames are put together from answers that are encoded already.
+	message, err := proto.Marshal(&quoratev1.CheckStreamResponse{Answers: []*quoratev1.StreamedAnswer{a}})
+	if err != nil {
+		s := &quoratev1.StreamedCheck{Sequence: a.GetSequence()}
+		message, _ = proto.Marshal(&quoratev1.CheckStreamResponse{Answers: []*quoratev1.StreamedAnswer{
+			refusalTo(s, quotaerr.Wrap(quotaerr.Internal, err, ""), "")}}) // of valid strings alone
+	}
+	c.mu.Lock()
+	delete(c.open, a.GetSequence())
+	n := len(c.ready) - 1
+	if n < 0 || c.ready[n].answers >= MaxFrameChecks || len(c.ready[n].message)+len(message) > MaxFrameBytes {
+		c.ready = append(c.ready, answerFrame{})
+		n++
+	}
+	f := &c.ready[n]
+	f.message = append(f.message, message...)
+	f.answers++
+	if granted {
+		f.granted++
+	}
+	c.unsent += len(message)
+	c.mu.Unlock()
+	signal(c.wake)
+}
+
+// next is the next frame to send, with answers; without, there is none at present. last: and there never will be.
+func (c *checkStream) next() (f answerFrame, last bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.ready) == 0 {
+		return f, c.closed && len(c.open) == 0
+	}
+	f, c.ready[0] = c.ready[0], answerFrame{}
+	c.ready = c.ready[1:]
+	return f, false
+}
+
+// sent makes room for what a frame that has left was in the way of.
+func (c *checkStream) sent(f answerFrame) {
+	c.mu.Lock()
+	c.unsent -= len(f.message)
+	c.granted -= f.granted
+	c.mu.Unlock()
+	c.desk.streamed.giveBack(c.who, f.granted)
+	c.desk.metrics.frames.WithLabelValues("out").Inc()
+	signal(c.room)
+}
+
+// close ends the taking in of checks. The first call says what the stream ends with.
+func (c *checkStream) close(why error) {
+	c.mu.Lock()
+	if !c.closed {
+		c.closed, c.why = true, why
+	}
+	c.mu.Unlock()
+	signal(c.wake)
+	signal(c.room)
+}
+
+// signal leaves a signal, if there is none yet.
+func signal(to chan struct{}) {
+	select {
+	case to <- struct{}{}:
+	default:
+	}
+}
