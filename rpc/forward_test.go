@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -165,19 +166,24 @@ func TestFailoverIsAPause(t *testing.T) {
 	}
 }
 
-// Shows that without a leader the caller gets the reason shortly before its own deadline, and not a
-// bare DEADLINE_EXCEEDED, and that nothing was proposed.
+// Shows that without a leader the reason is there a tenth before the caller's own deadline, so that it can reach him, and
+// that nothing was proposed.
 func TestNoLeaderInTime(t *testing.T) {
-	backend := allowing()
-	backend.leader = func() Leadership { return Leadership{Epoch: 7} }
-	n := mustNode(t, "n1", backend)
-	_, err := quoratev1.NewQuotaClient(n.conn).CheckAndConsume(within(t, 500*time.Millisecond), aCheck())
-	if e := errtable.FromStatus(err); status.Code(err) != codes.Unavailable || e.Reason != quotaerr.NoQuorum {
-		t.Errorf("got %v", err)
-	}
-	if len(backend.seen()) != 0 {
-		t.Error("the check was proposed")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		backend := allowing()
+		backend.leader = func() Leadership { return Leadership{Epoch: 7} }
+		config := Config{Node: "n1", ClusterID: testCluster, Backend: backend}
+		config.setDefaults()
+		d, began := newDesk(&config, newMetrics()), time.Now()
+		_, err := d.check(within(t, 500*time.Millisecond), Identity{Name: InsecureName, Roles: identity.AnyRole}, aCheck(),
+			"grpc")
+		if took := time.Since(began); quotaerr.ReasonOf(err) != quotaerr.NoQuorum || took != 450*time.Millisecond {
+			t.Errorf("%v after %s", err, took)
+		}
+		if len(backend.seen()) != 0 {
+			t.Error("the check was proposed")
+		}
+	})
 }
 
 // Shows that an unknown outcome is retried with the same decision id until a decision settles it.
