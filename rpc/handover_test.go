@@ -245,7 +245,7 @@ func TestStrangersAreNotTheCallersFault(t *testing.T) {
 			t.Errorf("%s: %v after %d", name, err, asked.Load())
 		}
 		known.Store(1 << 30)
-		err := call(within(t, 300*time.Millisecond))
+		err := call(telling(t, 300*time.Millisecond))
 		if e := errtable.FromStatus(err); e == nil || name == "check" && e.Reason != quotaerr.NoQuorum ||
 			name == "change" && e.Reason != quotaerr.NoQuorum && e.Reason != quotaerr.NotLeader {
 			t.Errorf("%s, of a node that stays unknown: %v", name, err)

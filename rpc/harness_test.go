@@ -236,6 +236,21 @@ func within(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
+// telling is within a minute, but the server is told that the caller waits for d only: so a test sees what the server
+// does in time, and not how long the answer takes on a busy machine.
+func telling(t testing.TB, d time.Duration) context.Context {
+	t.Helper()
+	return told{within(t, time.Minute), time.Now().Add(d)}
+}
+
+// told is a context that says another deadline than it has.
+type told struct {
+	context.Context
+	deadline time.Time
+}
+
+func (c told) Deadline() (time.Time, bool) { return c.deadline, true }
+
 func aCheck() *quoratev1.CheckRequest {
 	return &quoratev1.CheckRequest{Principal: "acme", ApiClass: "convert", DecisionId: "d1"}
 }
