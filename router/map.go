@@ -136,3 +136,6 @@ func (m *Map) owner(slot uint16) (*Range, bool) {
 	}
 	return nil, false
 }
+
+// Nodes are all nodes, in the order of the parts.
+func (m *Map) Nodes() []Node { return slices.Clone(m.parts.Nodes) }

@@ -41,6 +41,7 @@ type Attempts struct {
 	LeftNanos       int64
 	HorizonNanos    int64 // replay horizon of the class
 	MaybeConsumed   bool  // as an earlier Step said
+	Planned         bool  // as an earlier Step said
 }
 
 // Action is what to do next.
@@ -73,8 +74,11 @@ type Step struct {
 	WaitNanos int64
 	// MaybeConsumed: an attempt so far may have consumed. It never goes back.
 	MaybeConsumed bool
+	// Planned: an attempt so far met a move of slots or a change of policies. It never goes back.
+	Planned bool
 	// FailureMode: with GiveUp, the class's failure mode decides. It does not where an owner has answered that it is
-	// there: while slots are moved, policies change or there is too much load, no gateway admits by itself.
+	// there: while slots are moved, policies change or there is too much load, no gateway admits by itself. Nor does it
+	// where the request is at fault, or where the answer is not understood.
 	FailureMode bool
 }
 
@@ -83,8 +87,9 @@ func Next(a Attempts, f Failure) Step {
 	// An outcome that is not known may be an admission; no answer at all is the same. Other reasons are
 	// definite noes for this attempt, but take back nothing of an earlier one.
 	unknown := f.Reason == ReasonOutcomeUnknown || f.Reason == "" && !f.Unsent || !definite[f.Reason] && f.Reason != ""
-	step := Step{MaybeConsumed: a.MaybeConsumed || unknown}
-	step.FailureMode = (step.MaybeConsumed || unanswered[f.Reason]) && !refusing[f.Reason]
+	step := Step{MaybeConsumed: a.MaybeConsumed || unknown, Planned: a.Planned || planned[f.Reason]}
+	away := unanswered[f.Reason] || f.Reason == ReasonNotLeader && step.MaybeConsumed
+	step.FailureMode = away && !step.Planned
 	if len(a.Asked) >= MaxSends || a.LeftNanos <= 0 {
 		return step
 	}
@@ -120,7 +125,7 @@ func Next(a Attempts, f Failure) Step {
 func (a Attempts) bounded(s Step) Step {
 	late := a.HorizonNanos > 0 && a.SinceFirstNanos+s.WaitNanos > a.HorizonNanos/2
 	if s.WaitNanos >= a.LeftNanos || late {
-		return Step{MaybeConsumed: s.MaybeConsumed, FailureMode: s.FailureMode}
+		return Step{MaybeConsumed: s.MaybeConsumed, Planned: s.Planned, FailureMode: s.FailureMode}
 	}
 	return s
 }
@@ -179,12 +184,15 @@ func (a Attempts) wait(f Failure) int64 {
 	return max(f.RetryAfterNanos, baseWaitNanos<<max(0, len(a.Asked)-1))
 }
 
-// unanswered are the reasons for which nobody could decide, and nothing was consumed; an attempt that was not sent
-// has none.
-var unanswered = map[string]bool{"": true, "no_quorum": true, "policy_lease_expired": true}
+// unanswered are the reasons for which nobody could decide: there was no answer, or one that says so.
+var unanswered = map[string]bool{
+	"": true, ReasonOutcomeUnknown: true, "no_quorum": true, "policy_lease_expired": true,
+}
 
-// refusing are the reasons for which an owner refuses whatever the failure mode.
-var refusing = map[string]bool{"overloaded": true, "capacity": true}
+// planned are the reasons of an owner that is there, and in the middle of something that ends.
+var planned = map[string]bool{
+	ReasonFrozen: true, ReasonWrongEpoch: true, ReasonPolicyStale: true, ReasonPolicyBehind: true,
+}
 
 // definite are the reasons that say that nothing was consumed by the attempt.
 var definite = map[string]bool{
