@@ -1,0 +1,179 @@
+package sdk
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/quorate/quorate/quotaerr"
+	"github.com/quorate/quorate/sdk/internal/class"
+	"github.com/quorate/quorate/sdk/internal/hints"
+)
+
+// Check asks whether a request of principal, of a class apiClass, may go on. A denial is a Decision and no error; the
+// error is an *Error, ErrClosed, or that of the context, when it was canceled or was over before. It returns within
+// the class's timeout.
+func (c *Client) Check(ctx context.Context, principal, apiClass string, options ...CheckOption) (Decision, error) {
+	k := checkOf(principal, apiClass, options)
+	d, err := c.check(ctx, &k)
+	c.count(k.class, &d, err)
+	return d, err
+}
+
+// check decides, step by step: what can be said without the owner, then the owner, then the failure mode.
+func (c *Client) check(ctx context.Context, k *check) (Decision, error) {
+	if c.life.Err() != nil {
+		return Decision{}, ErrClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return Decision{}, err
+	}
+	now := time.Now()
+	if end, ok := ctx.Deadline(); ok && !now.Before(end) {
+		return Decision{}, context.DeadlineExceeded
+	}
+	if d, hinted := c.hinted(k, now); hinted {
+		return d, nil
+	}
+	if err := k.validate(); err != nil {
+		return Decision{}, err
+	}
+	if d, off := c.switchedOff(k, now); off {
+		return d, nil
+	}
+	leave, err := c.admit(k, now)
+	if err != nil {
+		return Decision{}, err
+	}
+	defer leave()
+	r := c.newRun(ctx, *k, now)
+	defer r.timer.Stop()
+	d, failed := r.decide(ctx)
+	if failed == nil {
+		r.remember(k, &d)
+		return d, nil
+	}
+	return c.fail(k, failed)
+}
+
+// hinted is the denial of a hint: the owner has denied the same check a moment ago. It holds only while the watch is
+// live. A check that has a hint is well formed, and its classes are not switched off.
+func (c *Client) hinted(k *check, now time.Time) (Decision, bool) {
+	nanos := c.at(now)
+	if k.ownID || !c.watcher.Live(nanos) {
+		return Decision{}, false
+	}
+	h := c.hints.Get(nanos, k.key())
+	if h == nil {
+		return Decision{}, false
+	}
+	d := h.Denial
+	if h.RetryNanos != 0 {
+		d.RetryAfter = time.Duration(h.RetryNanos - nanos)
+		d.RetryAt = now.Add(d.RetryAfter)
+	}
+	return d, true
+}
+
+// switchedOff is the refusal of a class that is switched off, which is known only while the watch is live.
+func (c *Client) switchedOff(k *check, now time.Time) (Decision, bool) {
+	set := c.classes.Load()
+	if !c.disabled(set, k) || !c.watcher.Live(c.at(now)) {
+		return Decision{}, false
+	}
+	return disabledDecision(set), true
+}
+
+// at is an instant by the client's clock.
+func (c *Client) at(t time.Time) int64 { return int64(t.Sub(c.start)) + 1 }
+
+func (c *Client) disabled(set *class.Set, k *check) bool {
+	off := set.Of(k.class).Disabled
+	for i := range k.also {
+		off = off || set.Of(k.also[i].Class).Disabled
+	}
+	return off
+}
+
+func disabledDecision(set *class.Set) Decision {
+	return Decision{
+		Source: SourceConfig, Reason: string(quotaerr.EndpointDisabled), PolicyVersion: set.Version,
+		PolicyRevision: set.Revision,
+	}
+}
+
+// admit lets a check out of this client, within its bounds. leave is to be called when it is over.
+func (c *Client) admit(k *check, now time.Time) (leave func(), err error) {
+	if ok, wait := c.ceiling.Take(c.at(now), k.principal); !ok {
+		e := newError(quotaerr.Overloaded, "this principal hammers: more checks in a second than the ceiling of this client")
+		e.RetryAfter = time.Duration(wait)
+		return nil, e
+	}
+	if c.inFlight.Add(1) > int64(c.settings.maxInFlight) {
+		c.inFlight.Add(-1)
+		return nil, newError(quotaerr.Overloaded, "as many checks are in flight as this client may have")
+	}
+	return func() { c.inFlight.Add(-1) }, nil
+}
+
+// remember keeps a denial as a hint: of a first send, under the newest revision that is known, while the watch is live.
+func (r *run) remember(k *check, d *Decision) {
+	c := r.c
+	if d.Allowed || d.Source != SourceOwner || d.Attempts != 1 || d.Replayed || k.ownID ||
+		d.PolicyRevision != c.revision.Load() || !c.watcher.Live(r.receivedNanos) {
+		return
+	}
+	hint := *d
+	hint.Source, hint.Recorded, hint.ID, hint.Attempts = SourceHint, false, "", 0
+	a := hints.Answer{SentNanos: r.sentNanos, ReceivedNanos: r.receivedNanos, Round: r.round}
+	switch quotaerr.Reason(d.Reason) {
+	case quotaerr.QuotaExhausted:
+		if d.RetryAfter > 0 {
+			c.hints.Exhausted(k.key(), hint, a, d.RetryAfter.Milliseconds())
+		}
+	case quotaerr.Blocked:
+		c.hints.Blocked(k.key(), hint, a)
+	}
+}
+
+// count counts how a check ended.
+func (c *Client) count(name string, d *Decision, err error) {
+	counters := c.classes.Load().Of(name).Counters
+	counters[outcomeOf(d, err)].Add(1)
+}
+
+func outcomeOf(d *Decision, err error) class.Outcome {
+	switch {
+	case err == nil:
+		return decided(d)
+	case errors.Is(err, ErrRefused):
+		return class.Refused
+	case errors.Is(err, ErrOverloaded):
+		return class.Overloaded
+	case errors.Is(err, errNoRoom):
+		return class.LocallyDenied
+	case errors.Is(err, ErrUnavailable):
+		return class.Unavailable
+	}
+	return class.Canceled
+}
+
+func decided(d *Decision) class.Outcome {
+	switch d.Source {
+	case SourceOwner:
+		if d.Allowed {
+			return class.Allowed
+		}
+		return class.Denied
+	case SourceHint:
+		return class.Hinted
+	case SourceConfig:
+		return class.Disabled
+	case SourceBypass:
+		return class.Bypassed
+	case SourceLocal:
+		return class.LocallyAllowed
+	case SourceNone:
+	}
+	return class.Unavailable
+}

@@ -1,0 +1,147 @@
+package sdk
+
+import (
+	"context"
+	"time"
+
+	"github.com/quorate/quorate/quotaerr"
+)
+
+// Decisions is what was decided of several identities.
+type Decisions struct {
+	// Decisions has one per identity, in order. Those that were not asked for after a denial are zero.
+	Decisions []Decision
+	// Allowed: every identity is allowed.
+	Allowed bool
+	// Denied is the index of the identity that was denied; -1 when none was. Where several of one principal were
+	// decided together, it is the first of them.
+	Denied int
+	// Wasted counts the identities whose admission was consumed although the request as a whole is refused.
+	Wasted int
+	// RetryAfter is that of the denial; 0 when no time is known.
+	RetryAfter time.Duration
+}
+
+// Tightest is the decision to show to the caller: the denial, or that with the smallest Remaining of those that the
+// owner has decided; else the first.
+func (d *Decisions) Tightest() Decision {
+	if d.Denied >= 0 && d.Denied < len(d.Decisions) {
+		return d.Decisions[d.Denied]
+	}
+	var best *Decision
+	for i := range d.Decisions {
+		one := &d.Decisions[i]
+		if one.Source == SourceOwner && (best == nil || one.Remaining < best.Remaining) {
+			best = one
+		}
+	}
+	switch {
+	case best != nil:
+		return *best
+	case len(d.Decisions) > 0:
+		return d.Decisions[0]
+	}
+	return Decision{}
+}
+
+// group is what is decided as one: a check, and the identities that it stands for.
+type group struct {
+	check   check
+	members []int
+}
+
+// CheckAll decides an ordered list of identities that one request has to pass, such as its address and then its
+// account. Identities of one principal are decided together, up to eight, where the first of them stands: all of them
+// consume, or none. The others are decided one after another, and the first denial ends it: nothing is handed back of
+// what earlier ones have consumed, which Wasted and Stats count. So put first what denies most, and what costs its
+// owner least. What is known to be denied before anything is sent wastes nothing.
+//
+// The error is as that of Check; Decisions then has what was decided before, and no Denied.
+func (c *Client) CheckAll(ctx context.Context, identities []Identity) (Decisions, error) {
+	all := Decisions{Decisions: make([]Decision, len(identities)), Denied: -1}
+	if len(identities) == 0 {
+		return all, newError(quotaerr.InvalidArgument, "there is no identity to check")
+	}
+	groups := together(identities)
+	for i := range groups {
+		if err := groups[i].check.validate(); err != nil {
+			c.count(groups[i].check.class, nil, err)
+			return all, err
+		}
+	}
+	if c.knownDenial(ctx, groups, &all) {
+		return all, nil
+	}
+	for _, g := range groups {
+		d, err := c.check(ctx, &g.check)
+		c.count(g.check.class, &d, err)
+		if err != nil {
+			c.waste(&all)
+			return all, err
+		}
+		if all.set(g, d); !d.Allowed {
+			c.waste(&all)
+			return all, nil
+		}
+	}
+	all.Allowed = true
+	return all, nil
+}
+
+// together groups identities by principal, in the order of the first of each.
+func together(identities []Identity) (groups []group) {
+	open := map[string]int{} // the group of a principal that has room
+	for i, in := range identities {
+		at, ok := open[in.Principal]
+		if ok && len(groups[at].check.also) < maxAlso {
+			g := &groups[at]
+			g.check.also = append(g.check.also, Charge{Class: in.Class, Tier: in.Tier, Cost: in.Cost})
+			g.members = append(g.members, i)
+			continue
+		}
+		open[in.Principal] = len(groups)
+		k := check{principal: in.Principal, class: in.Class, tier: in.Tier, cost: Charge{Cost: in.Cost}.cost()}
+		groups = append(groups, group{check: k, members: []int{i}})
+	}
+	return groups
+}
+
+// knownDenial reports whether one of several groups is denied already, and sets that.
+func (c *Client) knownDenial(ctx context.Context, groups []group, all *Decisions) bool {
+	if ctx.Err() != nil || c.life.Err() != nil {
+		return false
+	}
+	now := time.Now()
+	for _, g := range groups {
+		d, known := c.hinted(&g.check, now)
+		if !known {
+			d, known = c.switchedOff(&g.check, now)
+		}
+		if known {
+			c.count(g.check.class, &d, nil)
+			all.set(g, d)
+			return true
+		}
+	}
+	return false
+}
+
+// set sets what was decided of a group.
+func (d *Decisions) set(g group, one Decision) {
+	for _, i := range g.members {
+		d.Decisions[i] = one
+	}
+	if !one.Allowed {
+		d.Denied, d.RetryAfter = g.members[0], one.RetryAfter
+	}
+}
+
+// waste counts what was consumed for a request that is refused.
+func (c *Client) waste(d *Decisions) {
+	for i := range d.Decisions {
+		if d.Decisions[i].Verified() {
+			d.Wasted++
+		}
+	}
+	c.lost.Add(uint64(d.Wasted))
+}

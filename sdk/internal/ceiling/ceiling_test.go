@@ -1,0 +1,67 @@
+package ceiling
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// Shows that exactly the ceiling's number passes in a second, by one goroutine, that the wait is the rest of it, and that
+// others are not touched.
+func TestCeiling(t *testing.T) {
+	c := New(3)
+	for second := range int64(3) {
+		at := second * 1_000_000_000
+		for i := range 5 {
+			ok, wait := c.Take(at+int64(i), "x")
+			if ok != (i < 3) || !ok && wait != 1_000_000_000-int64(i) {
+				t.Fatalf("second %d, %d: %t, %d", second, i, ok, wait)
+			}
+		}
+		if ok, _ := c.Take(at, "y"); !ok {
+			t.Error("another is refused")
+		}
+	}
+	if ok, _ := (*Ceiling)(nil).Take(1, "x"); !ok || New(0) != nil {
+		t.Error("without a ceiling one is refused")
+	}
+}
+
+// Shows, with the race detector, that what passes at once is the ceiling or a little more, that thousands of principals
+// that hammer do not make a quiet one be refused, and that nothing is allocated.
+func TestConcurrent(t *testing.T) {
+	c := New(100)
+	var passed atomic.Int64
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 1000 {
+				if ok, _ := c.Take(1, "x"); ok {
+					passed.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := passed.Load(); n < 100 || n > 108 {
+		t.Errorf("%d passed", n)
+	}
+	for i := range 100 {
+		for range 100 {
+			c.Take(1, fmt.Sprint(i))
+		}
+	}
+	refused := 0
+	for i := range 1000 {
+		if ok, _ := c.Take(1, fmt.Sprint("quiet", i)); !ok {
+			refused++
+		}
+	}
+	if refused > 3 {
+		t.Errorf("%d of 1000 quiet principals were refused", refused)
+	}
+	if n := testing.AllocsPerRun(100, func() { c.Take(1, "x") }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

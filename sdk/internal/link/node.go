@@ -1,0 +1,292 @@
+package link
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorate/quorate/internal/errtable"
+	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
+	"github.com/quorate/quorate/quotaerr"
+	"github.com/quorate/quorate/sdk/internal/budget"
+)
+
+const (
+	// MaxFrameChecks bounds the checks of a frame, as the service does.
+	MaxFrameChecks = 1024
+	// MaxFrameBytes bounds a frame, as the service does.
+	MaxFrameBytes = 256 << 10
+	// SilentAfter is how long a node may answer nothing although checks wait.
+	SilentAfter = time.Second
+	// suspectFor is how long a node that was given up counts as suspect, unless it answers.
+	suspectFor = 5 * time.Second
+	// envelopeBytes is more than what a frame needs for a check besides the check: tags, lengths, sequence, timeout.
+	envelopeBytes = 40
+)
+
+// Why a check has no answer.
+var (
+	ErrTimeout = errors.New("no answer came in time")
+	ErrClosed  = errors.New("the connection was closed")
+	errSilent  = errors.New("the node has answered nothing for a second, and was given up")
+)
+
+// Result is what became of one check. Without Err it is an answer.
+type Result struct {
+	Decision *quoratev1.Decision
+	// Refusal is why there is no decision; with neither, the answer is of a kind that is not known here.
+	Refusal *quoratev1.Refusal
+	// Unsure: the refusal is that of a whole stream, and the check may have been decided before.
+	Unsure bool
+	// Leader is who leads, where it is not the node that was asked and is known.
+	Leader string
+	// Err is why there was no answer.
+	Err error
+	// Unsent: the check has not left this process.
+	Unsent bool
+	// SentNanos is the clock's reading before the check was sent, ReceivedNanos when the answer was there.
+	SentNanos, ReceivedNanos int64
+}
+
+// Counters are shared by the links of a client.
+type Counters struct{ Frames, GivenUp atomic.Uint64 }
+
+// Node is the connection to one node. It is for concurrent use.
+type Node struct {
+	// Retries bounds the retries that are sent to this node.
+	Retries *budget.Budget
+
+	conn     *grpc.ClientConn
+	client   quoratev1.QuotaClient
+	now      func() int64 // monotonic nanoseconds
+	counters *Counters
+	life     context.Context //nolint:containedctx // ends with Close; streams are made in it
+	end      context.CancelFunc
+	wake     chan struct{} // for the sender, which sleeps while nothing is queued
+	work     sync.WaitGroup
+
+	mu     sync.Mutex // guards the rest
+	queue  list.List  // of *call, in order
+	stream *stream    // nil while there is none
+	closed bool
+	// waitingSince is when the node began to owe an answer: 0 while it owes none.
+	waitingSince int64
+	suspectUntil int64
+	watchdog     *time.Timer // runs only while the node owes an answer
+	armed        bool
+}
+
+// stream is one CheckStream. n.mu guards it.
+type stream struct {
+	cancel   context.CancelFunc
+	grpc     grpc.BidiStreamingClient[quoratev1.CheckStreamRequest, quoratev1.CheckStreamResponse] // nil while it opens
+	next     uint64
+	waiting  map[uint64]*call
+	answered bool
+}
+
+// call is one check on its way. n.mu guards it, but for done.
+type call struct {
+	check         *quoratev1.CheckRequest
+	bytes         int
+	deadlineNanos int64
+	done          chan Result // has room for one
+	queued        *list.Element
+	stream        *stream
+	sequence      uint64
+	sentNanos     int64
+}
+
+// New makes a link over conn, which it owns from then on. now reads a monotonic clock.
+func New(conn *grpc.ClientConn, now func() int64, retries *budget.Budget, counters *Counters) *Node {
+	n := &Node{
+		Retries: retries, conn: conn, client: quoratev1.NewQuotaClient(conn), now: now, counters: counters,
+		wake: make(chan struct{}, 1),
+	}
+	n.life, n.end = context.WithCancel(context.Background())
+	n.work.Go(n.send)
+	return n
+}
+
+// Client asks over the same connection.
+func (n *Node) Client() quoratev1.QuotaClient { return n.client }
+
+// Close ends the link. What waits gets ErrClosed.
+func (n *Node) Close() {
+	n.mu.Lock()
+	if !n.closed {
+		n.closed = true
+		n.failAll(ErrClosed)
+		if n.watchdog != nil {
+			n.watchdog.Stop()
+		}
+	}
+	n.mu.Unlock()
+	n.end()
+	_ = n.conn.Close() // only ever errs when it is closed already
+	n.work.Wait()
+}
+
+// Suspect reports whether the node was given up a moment ago, and has not answered since.
+func (n *Node) Suspect() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.suspectUntil != 0 && n.now() < n.suspectUntil
+}
+
+// Ask sends a check and waits for its result: until deadlineNanos, when expired is to fire, and until ctx is done. The
+// check must not be changed any more.
+func (n *Node) Ask(
+	ctx context.Context, check *quoratev1.CheckRequest, deadlineNanos int64, expired <-chan time.Time,
+) Result {
+	c := &call{
+		check: check, bytes: proto.Size(check) + envelopeBytes, deadlineNanos: deadlineNanos, done: make(chan Result, 1),
+	}
+	if !n.enqueue(c) {
+		return Result{Err: ErrClosed, Unsent: true}
+	}
+	select {
+	case r := <-c.done:
+		return r
+	case <-expired:
+		return n.abandon(c, ErrTimeout)
+	case <-ctx.Done():
+		return n.abandon(c, ctx.Err())
+	}
+}
+
+func (n *Node) enqueue(c *call) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return false
+	}
+	c.queued = n.queue.PushBack(c)
+	n.owe()
+	n.rouse()
+	return true
+}
+
+// rouse wakes the sender.
+func (n *Node) rouse() {
+	select {
+	case n.wake <- struct{}{}:
+	default:
+	}
+}
+
+// abandon ends a call that nobody waits for any more. An answer that is there already counts.
+func (n *Node) abandon(c *call, why error) Result {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.finish(c, Result{Err: why, Unsent: c.queued != nil})
+	return <-c.done
+}
+
+// finish gives a call its result, unless it has one. n.mu is held.
+func (n *Node) finish(c *call, r Result) {
+	switch {
+	case c.queued != nil:
+		n.queue.Remove(c.queued)
+		c.queued = nil
+	case c.stream != nil:
+		delete(c.stream.waiting, c.sequence)
+		c.stream = nil
+	default:
+		return
+	}
+	r.SentNanos, r.ReceivedNanos = c.sentNanos, n.now()
+	c.done <- r
+}
+
+// failAll gives every call a result without an answer, and ends the stream. n.mu is held.
+func (n *Node) failAll(why error) {
+	for e := n.queue.Front(); e != nil; e = n.queue.Front() {
+		n.finish(e.Value.(*call), Result{Err: why, Unsent: true})
+	}
+	if s := n.stream; s != nil {
+		n.stream = nil
+		s.end(n, Result{Err: why})
+	}
+	n.waitingSince = 0
+}
+
+// end ends a stream: what waits on it gets r. n.mu is held.
+func (s *stream) end(n *Node, r Result) {
+	s.cancel()
+	for _, c := range s.waiting {
+		n.finish(c, r)
+	}
+}
+
+// owe notes that an answer is owed from now on, unless one was before. n.mu is held.
+func (n *Node) owe() {
+	if n.waitingSince == 0 {
+		n.waitingSince = n.now()
+	}
+	n.arm(SilentAfter)
+}
+
+// arm has the node looked at after a while, unless that is to happen already. n.mu is held.
+func (n *Node) arm(after time.Duration) {
+	switch {
+	case n.armed || n.closed:
+		return
+	case n.watchdog == nil:
+		n.watchdog = time.AfterFunc(after, n.look)
+	default:
+		n.watchdog.Reset(after)
+	}
+	n.armed = true
+}
+
+// look gives the node up if it has owed an answer for too long.
+func (n *Node) look() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.armed = false
+	if n.waitingSince == 0 || n.closed {
+		return
+	}
+	if left := SilentAfter - time.Duration(n.now()-n.waitingSince); left > 0 {
+		n.arm(left)
+		return
+	}
+	n.suspectUntil = n.now() + int64(suspectFor)
+	n.counters.GivenUp.Add(1)
+	n.failAll(errSilent)
+}
+
+// doorReasons are the reasons with which a node refuses a whole stream, and not for want of a leader.
+var doorReasons = map[quotaerr.Reason]bool{
+	quotaerr.Unauthenticated: true, quotaerr.PermissionDenied: true, quotaerr.Overloaded: true,
+}
+
+// ofStream is what the end of a stream says to the checks that wait on it.
+func (s *stream) ofStream(err error) Result {
+	e := errtable.FromStatus(err)
+	if !s.answered && (doorReasons[e.Reason] || unimplemented(err)) {
+		return Result{Unsure: true, Refusal: &quoratev1.Refusal{
+			Reason: string(e.Reason), Message: errtable.PublicMessage(e),
+			RetryAfterMs: errtable.Wait(e).Milliseconds(),
+		}}
+	}
+	return Result{Err: err}
+}
+
+// Waiting is how many checks wait, to be sent or for their answer.
+func (n *Node) Waiting() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	waiting := n.queue.Len()
+	if n.stream != nil {
+		waiting += len(n.stream.waiting)
+	}
+	return waiting
+}

@@ -1,0 +1,275 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+
+	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
+	"github.com/quorate/quorate/router"
+	"github.com/quorate/quorate/sdk/internal/class"
+)
+
+const (
+	// LiveFor is how long a message confirms the configuration.
+	LiveFor = 5 * time.Second
+	// SilentAfter is how long a node may say nothing.
+	SilentAfter = 5 * time.Second
+	// firstWithin is how long a node may take to say something at all.
+	firstWithin = 2 * time.Second
+	// pauseLeast and pauseMost bound the wait after a node broke off, or none could be watched.
+	pauseLeast = 50 * time.Millisecond
+	pauseMost  = 500 * time.Millisecond
+	// steady is how long a node must be watched for the next wait to be short again.
+	steady = time.Second
+	// restoredMapShift is where a map version has the incarnation of the cluster.
+	restoredMapShift = 28
+)
+
+// Sink is told what is new.
+type Sink interface {
+	// Map is a map that may be new.
+	Map(*router.Map)
+	// Settings is a set of a newer revision; of any, the first time after the cluster was restored.
+	Settings(set *class.Set, restored bool)
+	// Broken says that the watch is no longer live.
+	Broken()
+}
+
+// Target is a node to watch.
+type Target struct{ ID, Addr string }
+
+// Watcher watches.
+type Watcher struct {
+	// Targets are the nodes to choose from, Dial connects to one.
+	Targets func() []Target
+	Dial    func(Target) (*grpc.ClientConn, error)
+	Sink    Sink
+	Log     *slog.Logger
+	// Now reads a monotonic clock, in nanoseconds, above 0.
+	Now func() int64
+
+	connected atomic.Bool
+	lastNanos atomic.Int64 // of the last message; 0 before the first
+
+	ready, tried         chan struct{}
+	readyOnce, triedOnce sync.Once
+
+	// What follows is for Run's goroutine.
+	cluster     string
+	incarnation uint64
+	revision    uint64
+	restored    bool // and no settings have come since
+	haveMap     bool
+	haveClasses bool
+	left        Target
+	announced   bool // that the watch is lost
+}
+
+// New completes a watcher.
+func New(w *Watcher) *Watcher {
+	w.ready, w.tried = make(chan struct{}), make(chan struct{})
+	return w
+}
+
+// Ready is closed when the configuration is known.
+func (w *Watcher) Ready() <-chan struct{} { return w.ready }
+
+// Tried is closed when every node was tried once, and none has said anything.
+func (w *Watcher) Tried() <-chan struct{} { return w.tried }
+
+// Live reports whether the configuration was confirmed a moment ago.
+func (w *Watcher) Live(nowNanos int64) bool {
+	return w.connected.Load() && nowNanos-w.lastNanos.Load() < int64(LiveFor)
+}
+
+// LastNanos is when the configuration was confirmed last; 0 if it never was.
+func (w *Watcher) LastNanos() int64 { return w.lastNanos.Load() }
+
+// Run watches until ctx is done.
+func (w *Watcher) Run(ctx context.Context) {
+	pause := pauseLeast
+	for ctx.Err() == nil {
+		began := w.Now()
+		w.round(ctx)
+		if w.lastNanos.Load() == 0 {
+			w.triedOnce.Do(func() { close(w.tried) })
+		}
+		if w.lastNanos.Load()-began > int64(steady) {
+			pause = pauseLeast
+		}
+		sleep(ctx, pause/2+rand.N(pause/2))
+		pause = min(2*pause, pauseMost)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// round watches one node after another until one has said something.
+func (w *Watcher) round(ctx context.Context) {
+	targets := w.Targets()
+	rand.Shuffle(len(targets), func(i, j int) { targets[i], targets[j] = targets[j], targets[i] })
+	if i := slices.Index(targets, w.left); i >= 0 { // the one that was left comes last
+		targets = append(slices.Delete(targets, i, i+1), w.left)
+	}
+	for _, t := range targets {
+		w.left = t
+		before := w.lastNanos.Load()
+		err := w.watch(ctx, t)
+		if w.connected.Swap(false) {
+			w.Sink.Broken()
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if !w.announced {
+			w.announced = true
+			w.Log.Warn("the configuration is not watched: the last one stays, and other nodes are tried", "node", t.Addr,
+				"error", err)
+		}
+		if w.lastNanos.Load() != before {
+			return
+		}
+	}
+}
+
+// watch watches one node until it breaks off. There is always an error.
+func (w *Watcher) watch(ctx context.Context, t Target) error {
+	conn, err := w.Dial(t)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }() // only ever errs when it is closed already
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	watchdog := time.AfterFunc(firstWithin, func() { cancel(errors.New("the node says nothing")) })
+	defer watchdog.Stop()
+	stream, err := quoratev1.NewQuotaClient(conn).WatchConfig(ctx, &quoratev1.WatchConfigRequest{})
+	if err != nil {
+		return because(ctx, err)
+	}
+	var parts assembly
+	said := false
+	for {
+		m, err := stream.Recv()
+		if err != nil {
+			return because(ctx, err)
+		}
+		watchdog.Reset(SilentAfter)
+		if err := w.take(m, &parts); err != nil {
+			return fmt.Errorf("the configuration cannot be used: %w", err)
+		}
+		w.lastNanos.Store(w.Now())
+		w.connected.Store(true)
+		if !said && w.haveMap && (w.haveClasses || m.GetMap() == nil && m.GetPolicy() == nil) {
+			said, w.announced = true, false
+			w.readyOnce.Do(func() { close(w.ready) })
+			w.Log.Info("the configuration is watched", "node", t.Addr, "cluster", w.cluster, "policy_revision", w.revision)
+		}
+	}
+}
+
+// because is why ctx was ended, if it was, else err.
+func because(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// assembly collects the messages of one revision.
+type assembly struct {
+	revision uint64
+	classes  []*quoratev1.ClassSettings
+}
+
+// take takes what is new in a message.
+func (w *Watcher) take(m *quoratev1.WatchConfigResponse, parts *assembly) error {
+	switch {
+	case m.GetClusterId() == "" && m.GetMap() == nil && m.GetPolicy() == nil:
+		return nil
+	case m.GetClusterId() == "":
+		return errors.New("it names no cluster")
+	case w.cluster != "" && m.GetClusterId() != w.cluster:
+		return fmt.Errorf("it is of cluster %q, and not of %q: check the address", m.GetClusterId(), w.cluster)
+	}
+	if in := m.GetMap(); in != nil {
+		routes, err := mapOf(m.GetClusterId(), in)
+		if err != nil {
+			return err
+		}
+		if incarnation := routes.Version() >> restoredMapShift; incarnation > w.incarnation {
+			w.incarnation, w.restored = incarnation, true // revisions may begin earlier
+		}
+		w.haveMap = true
+		w.Sink.Map(routes)
+	}
+	w.cluster = m.GetClusterId()
+	return w.takePolicy(m.GetPolicy(), parts)
+}
+
+func (w *Watcher) takePolicy(p *quoratev1.PolicySettings, parts *assembly) error {
+	if p == nil {
+		return nil
+	}
+	if parts.revision != p.GetRevision() {
+		*parts = assembly{revision: p.GetRevision()}
+	}
+	if parts.classes = append(parts.classes, p.GetClasses()...); len(parts.classes) > class.MaxClasses {
+		return fmt.Errorf("policy revision %d has more classes than %d", p.GetRevision(), class.MaxClasses)
+	}
+	if p.GetMore() {
+		return nil
+	}
+	set := class.FromProto(p.GetRevision(), p.GetVersion(), parts.classes)
+	*parts = assembly{}
+	w.haveClasses = true
+	if set.Revision < w.revision && !w.restored {
+		return nil // this node is behind, and will say so again when it is not
+	}
+	w.Sink.Settings(set, w.restored)
+	w.revision, w.restored = set.Revision, false
+	return nil
+}
+
+// mapOf is a partition map as the router has it.
+func mapOf(cluster string, in *quoratev1.RoutingMap) (*router.Map, error) {
+	p := router.Parts{Cluster: cluster, Version: in.GetVersion()}
+	if copy(p.Seed[:], in.GetSeed()) != len(p.Seed) || len(in.GetSeed()) != len(p.Seed) {
+		return nil, fmt.Errorf("the map's seed has %d bytes, and not %d", len(in.GetSeed()), len(p.Seed))
+	}
+	for _, n := range in.GetNodes() {
+		p.Nodes = append(p.Nodes, router.Node{ID: n.GetId(), GRPC: n.GetGrpc()})
+	}
+	for _, part := range in.GetPartitions() {
+		p.Partitions = append(p.Partitions, router.Partition{
+			ID: part.GetId(), Replicas: part.GetReplicas(), Leader: part.GetLeader(),
+		})
+	}
+	for _, r := range in.GetRanges() {
+		s := r.GetSlots()
+		if s.GetFirstSlot() >= router.NumSlots || s.GetLastSlot() >= router.NumSlots {
+			return nil, fmt.Errorf("slots %d to %d are beyond the last", s.GetFirstSlot(), s.GetLastSlot())
+		}
+		p.Ranges = append(p.Ranges, router.Range{
+			First: uint16(s.GetFirstSlot()), Last: uint16(s.GetLastSlot()), Epoch: s.GetEpoch(),
+			Partition: r.GetPartition(),
+		})
+	}
+	return router.NewMap(p)
+}
