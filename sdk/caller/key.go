@@ -1,0 +1,156 @@
+package caller
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// MaxPrincipalBytes is the longest principal that the cluster takes.
+const MaxPrincipalBytes = 512
+
+// The conditions for which a key names nobody, for errors.Is. Any other error of a lookup counts as ErrUnavailable:
+// who calls could not be told, so nothing is let through.
+var (
+	// ErrMissing: the request shows no credential of this kind. HTTP 401, gRPC UNAUTHENTICATED.
+	ErrMissing = errors.New("no credential")
+	// ErrInvalid: it shows one that is not accepted. HTTP 401, gRPC UNAUTHENTICATED.
+	ErrInvalid = errors.New("the credential is not accepted")
+	// ErrMalformed: what it shows cannot be read, or names no possible principal. HTTP 400, gRPC INVALID_ARGUMENT.
+	ErrMalformed = errors.New("the credential is malformed")
+	// ErrUnavailable: what is needed to judge it cannot be reached at present. HTTP 503, gRPC UNAVAILABLE.
+	ErrUnavailable = errors.New("the credential cannot be judged at present")
+)
+
+// Error is why a key names nobody.
+type Error struct {
+	// Kind is one of the four conditions.
+	Kind error
+	// Detail may be shown to the public caller: it says what to send, and never repeats what was sent.
+	Detail string
+	// Challenge is the authentication scheme that is expected, for WWW-Authenticate; empty for none.
+	Challenge string
+	// Cause is for the operator; nil when Detail says all.
+	Cause error
+}
+
+// Error is the condition, the detail and the cause.
+func (e *Error) Error() string {
+	s := e.Kind.Error() + ": " + e.Detail
+	if e.Cause != nil {
+		s += ": " + e.Cause.Error()
+	}
+	return s
+}
+
+// Unwrap gives the condition and the cause.
+func (e *Error) Unwrap() []error {
+	if e.Cause == nil {
+		return []error{e.Kind}
+	}
+	return []error{e.Kind, e.Cause}
+}
+
+// Key finds the principal that a request is charged to. It is made by the functions of this package, or by KeyFunc.
+// The zero Key names nobody.
+type Key struct {
+	find    func(*Request) (string, error)
+	problem error
+}
+
+// KeyFunc is a key of one's own. What find returns is checked as every principal is; its errors should wrap one of
+// the conditions of this package. It must not return what a caller may freely choose.
+func KeyFunc(find func(*Request) (principal string, err error)) Key {
+	if find == nil {
+		return broken("KeyFunc needs a function")
+	}
+	return Key{find: find}
+}
+
+// broken is a key that cannot be used, and why.
+func broken(format string, args ...any) Key {
+	return Key{problem: fmt.Errorf("caller: "+format, args...)}
+}
+
+// Err is what is wrong with how the key was made; nil when it can be used. The middleware's New reports it.
+func (k Key) Err() error {
+	if k.problem == nil && k.find == nil {
+		return errors.New("caller: no key: say who is charged, for instance with caller.APIKey")
+	}
+	return k.problem
+}
+
+// Principal is who r is charged to, valid for the cluster, or an *Error. An error of a lookup that is none of the
+// conditions is wrapped as ErrUnavailable.
+func (k Key) Principal(r *Request) (string, error) {
+	if err := k.Err(); err != nil {
+		return "", &Error{Kind: ErrUnavailable, Detail: "this service is not set up to tell its callers apart", Cause: err}
+	}
+	principal, err := k.find(r)
+	if err != nil {
+		return "", asError(err)
+	}
+	if err := Validate(principal); err != nil {
+		return "", err
+	}
+	return principal, nil
+}
+
+func asError(err error) *Error {
+	var e *Error
+	if errors.As(err, &e) && e != nil && e.Kind != nil {
+		return e
+	}
+	for _, kind := range []error{ErrMissing, ErrInvalid, ErrMalformed} {
+		if errors.Is(err, kind) {
+			return &Error{Kind: kind, Detail: "send a credential that this service knows", Cause: err}
+		}
+	}
+	return &Error{Kind: ErrUnavailable, Detail: "try again later", Cause: err}
+}
+
+// Validate reports, as ErrMalformed, a principal that the cluster would not take: empty, longer than
+// MaxPrincipalBytes, not UTF-8, or with a NUL in it.
+func Validate(principal string) error {
+	var detail string
+	switch {
+	case principal == "":
+		detail = "the credential names nobody"
+	case len(principal) > MaxPrincipalBytes:
+		detail = fmt.Sprintf("the credential names a caller in more than %d bytes", MaxPrincipalBytes)
+	case !utf8.ValidString(principal) || strings.ContainsRune(principal, 0):
+		detail = "the credential names a caller in bytes that no name has"
+	default:
+		return nil
+	}
+	return &Error{Kind: ErrMalformed, Detail: detail}
+}
+
+// FirstOf is the first of the keys whose credential the request shows. One that is shown and not accepted is an error
+// and does not fall through to the next. Put the one that every request has, as ClientIP, last.
+func FirstOf(keys ...Key) Key {
+	if len(keys) == 0 {
+		return broken("FirstOf needs at least one key")
+	}
+	var problems []error
+	for _, k := range keys {
+		problems = append(problems, k.Err())
+	}
+	if err := errors.Join(problems...); err != nil {
+		return Key{problem: err}
+	}
+	return Key{find: func(r *Request) (string, error) {
+		var first error
+		for _, k := range keys {
+			principal, err := k.Principal(r)
+			if err == nil || !errors.Is(err, ErrMissing) {
+				return principal, err
+			}
+			if first == nil {
+				first = err
+			}
+		}
+		return "", first
+	}}
+}
