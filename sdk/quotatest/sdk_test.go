@@ -1,0 +1,120 @@
+package quotatest_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
+	"github.com/quorate/quorate/quotaerr"
+	"github.com/quorate/quorate/sdk"
+	"github.com/quorate/quorate/sdk/quotatest"
+)
+
+func mustClient(t *testing.T, s *quotatest.Server, opts ...sdk.Option) *sdk.Client {
+	t.Helper()
+	c, err := sdk.New(s.Addrs(), append(opts, sdk.WithDialOptions(s.DialOptions()...))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := c.Ready(within(t, 10*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func mustAsk(t *testing.T, c *sdk.Client, principal string) sdk.Decision {
+	t.Helper()
+	d, err := c.Check(t.Context(), principal, "convert")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// Shows in virtual time, with and without hints, that a client of the SDK that comes back exactly when it is told is
+// admitted, however often it asked in between, and that one that comes one millisecond earlier is not.
+func TestClientsComeBackWhenTold(t *testing.T) {
+	for name, hints := range map[string]int{"with hints": 1024, "without": 0} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := quotatest.Start(t, testPolicy, quotatest.InMemory(), quotatest.WithNodes(3), quotatest.WithPartitions(3))
+				c := mustClient(t, s, sdk.WithHintCapacity(hints))
+				for range 3 {
+					if d := mustAsk(t, c, "u1"); !d.Verified() {
+						t.Fatalf("not admitted: %+v", d)
+					}
+					<-time.After(7 * time.Second)
+				}
+				for range 3 { // those of the first three come back one by one
+					denied := mustAsk(t, c, "u1")
+					if denied.Allowed || denied.RetryAfter <= 0 {
+						t.Fatalf("not denied: %+v", denied)
+					}
+					<-time.After(denied.RetryAfter / 2)
+					again := mustAsk(t, c, "u1")
+					if again.Allowed {
+						t.Fatalf("after half the wait: %+v", again)
+					}
+					<-time.After(again.RetryAfter - time.Millisecond)
+					if d := mustAsk(t, c, "u1"); d.Allowed {
+						t.Fatalf("one millisecond early: %+v", d)
+					}
+					<-time.After(time.Millisecond)
+					if d := mustAsk(t, c, "u1"); !d.Verified() {
+						t.Fatalf("exactly when told: %+v", d)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Shows that each kind of failure of the fake has the SDK do what a gateway's test is to find: apply the failure mode,
+// refuse, or retry with the same id.
+func TestFailuresReachTheClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := quotatest.Start(t, testPolicy, quotatest.InMemory(), quotatest.WithNodes(3))
+		c := mustClient(t, s)
+		s.Unavailable()
+		if _, err := c.Check(t.Context(), "u1", "convert"); !errors.Is(err, sdk.ErrUnavailable) {
+			t.Errorf("deny: %v", err)
+		}
+		if d, err := c.Check(t.Context(), "u1", "lenient"); err != nil || d.Source != sdk.SourceBypass {
+			t.Errorf("allow: %+v, %v", d, err)
+		}
+		if d, err := c.Check(t.Context(), "u1", "local"); err != nil || d.Source != sdk.SourceLocal {
+			t.Errorf("local: %+v, %v", d, err)
+		}
+		s.Refuse(quotaerr.Overloaded)
+		if _, err := c.Check(t.Context(), "u1", "lenient"); !errors.Is(err, sdk.ErrOverloaded) {
+			t.Errorf("overloaded: %v", err)
+		}
+		s.Answer(func(*quoratev1.CheckRequest) (*quoratev1.Decision, *quotaerr.Error) {
+			return &quoratev1.Decision{Outcome: 99, Reason: "allowed"}, nil
+		})
+		if d, err := c.Check(t.Context(), "u1", "lenient"); !errors.Is(err, sdk.ErrUnavailable) || d.Allowed {
+			t.Errorf("an outcome that there is not: %+v, %v", d, err)
+		}
+		s.Heal()
+		s.Stop()
+		begun := time.Now()
+		d, err := c.Check(t.Context(), "u1", "lenient")
+		if took := time.Since(begun); err != nil || d.Source != sdk.SourceBypass || took > 70*time.Millisecond {
+			t.Errorf("stopped: %+v, %v, after %v", d, err, took)
+		}
+		if err := s.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(5 * time.Second)
+		if d := mustAsk(t, c, "u1"); !d.Verified() || d.Remaining != 2 {
+			t.Errorf("back: %+v", d)
+		}
+	})
+}
