@@ -41,7 +41,8 @@ build: ## build bin/quorate
 .PHONY: test
 test: build ## run all tests
 	QUORATE_BINARY=$(CURDIR)/$(BIN)/quorate $(GO) test -tags=$(TAGS) $(TESTFLAGS) $(PACKAGES)
-	cd jepsen && $(GO) test -tags=$(TAGS) $(TESTFLAGS) ./sim && $(GO) test -tags=$(TAGS) -run '^TestChecker' ./cluster
+	cd jepsen && $(GO) test -tags=$(TAGS) $(TESTFLAGS) ./sim && $(GO) test -tags=$(TAGS) -run '^TestChecker' ./cluster && \
+	  $(GO) test -tags=$(TAGS) -run '^Test(Judge|History)' ./gateways
 
 .PHONY: race
 race: build ## run the tests under the race detector (needs a C compiler)
@@ -95,6 +96,11 @@ chaos: build unguarded ## five nodes with TLS: added, drained, killed, cut off, 
 	cd jepsen && QUORATE_BINARY=$(CURDIR)/$(BIN)/quorate \
 	  QUORATE_UNGUARDED_BINARY=$(CURDIR)/$(BIN)/quorate-unguarded \
 	  $(GO) test -tags=$(TAGS) -count=1 -v -timeout 20m ./cluster
+
+.PHONY: chaos-sdk
+chaos-sdk: build ## four gateways as processes on the SDK: leaders killed, a partition split, the cluster stopped and slowed
+	cd jepsen && QUORATE_BINARY=$(CURDIR)/$(BIN)/quorate \
+	  $(GO) test -tags=$(TAGS) -count=1 -v -timeout 10m ./gateways
 
 # The program that tests can hold at given points; it is for nothing else.
 .PHONY: unguarded

@@ -2,5 +2,6 @@
 //
 // In sim a whole cluster runs in one process under a simulated network, disk and clock, thousands of
 // schedules a minute; in disk real processes lose their power, their space or their disk; in cluster
-// they are killed and paused while nodes and policies come and go. Both run them with process.
+// they are killed and paused while nodes and policies come and go; in gateways the processes that ask
+// them are real as well, and know them only through the SDK. All three run nodes with process.
 package jepsen

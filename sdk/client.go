@@ -196,8 +196,9 @@ func (c *Client) seenRevision(revision uint64) {
 		if revision <= old {
 			return
 		}
+		c.hints.Revise() // before anybody can see the newer revision
 		if c.revision.CompareAndSwap(old, revision) {
-			c.hints.Revise()
+			c.hints.Revise() // and those of checks that began meanwhile
 			return
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -74,6 +75,9 @@ func NewPolicies(c *Cluster, clock func() time.Duration) *Policies {
 
 // Present is the newest.
 func (p *Policies) Present() Policy { return p.revisions[len(p.revisions)-1].Policy.clone() }
+
+// Revisions are those that there have been, for a History.
+func (p *Policies) Revisions() []Revision { return slices.Clone(p.revisions) }
 
 // Apply puts a policy in force and waits until nobody decides under an older one.
 func (p *Policies) Apply(ctx context.Context, next Policy) error {

@@ -27,6 +27,16 @@ type Class struct {
 	Limits    []Limit `json:"limits"`
 	Retention Window  `json:"retention,omitempty"`
 	Disabled  bool    `json:"disabled,omitempty"`
+	// How a gateway treats it, which Examine does not look at.
+	OnUnavailable string      `json:"on_unavailable,omitempty"`
+	LocalLimit    *LocalLimit `json:"local_limit,omitempty"`
+	Timeout       Window      `json:"timeout,omitempty"`
+}
+
+// LocalLimit is what each gateway admits by itself, with on_unavailable local.
+type LocalLimit struct {
+	Max    int64  `json:"limit"`
+	Window Window `json:"window"`
 }
 
 // Group has limits over several classes.

@@ -5,19 +5,23 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
+	"time"
 )
 
 const (
 	// packetBytes is as large as a packet of gossip gets.
 	packetBytes = 64 << 10
-	// carryBytes is how much of a stream is under way in a relay at most.
+	// carryBytes is how much of a stream is under way in a relay at most, unless it is carried late.
 	carryBytes = 32 << 10
+	// carryLate is how many pieces of a stream, of carryBytes at most, wait for their time.
+	carryLate = 256
 )
 
 // Network carries what nodes send each other, and can cut a node off from the others in both directions. Callers
 // from outside reach a node at the address on which it listens, cut or not: a node that is cut off goes on
-// answering them as well as it can.
+// answering them as well as it can. Those that dial it where the others do can be answered late.
 //
 // While a node is cut off, packets are lost. Streams stand still and nobody is told; what was sent into them
 // arrives when the node is reached again, however late that is.
@@ -25,7 +29,8 @@ type Network struct {
 	mu      sync.Mutex // guards the fields below
 	nodes   []*Node
 	cut     map[string]bool // by id
-	changed chan struct{}   // closed at the next change of cut
+	late    map[string]time.Duration
+	changed chan struct{} // closed at the next change of cut
 	open    map[io.Closer]bool
 	closed  bool
 
@@ -34,7 +39,9 @@ type Network struct {
 
 // NewNetwork makes one without nodes.
 func NewNetwork() *Network {
-	return &Network{cut: map[string]bool{}, changed: make(chan struct{}), open: map[io.Closer]bool{}}
+	return &Network{
+		cut: map[string]bool{}, late: map[string]time.Duration{}, changed: make(chan struct{}), open: map[io.Closer]bool{},
+	}
 }
 
 // Carry begins to carry what others send to a node: it listens at the addresses that the node is dialled at.
@@ -61,6 +68,14 @@ func (w *Network) Cut(n *Node) { w.set(n, true) }
 
 // Heal puts it back.
 func (w *Network) Heal(n *Node) { w.set(n, false) }
+
+// Slow has what a node answers callers from outside, who dial it where the others do, arrive so much later: as much as
+// before, and in order. Nodes do not notice.
+func (w *Network) Slow(n *Node, late time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.late[n.ID] = late
+}
 
 // IsCut reports whether a node is off the network.
 func (w *Network) IsCut(n *Node) bool {
@@ -176,8 +191,50 @@ func (w *Network) stream(n *Node, conn net.Conn, target string) {
 	defer w.drop(onward)
 	var both sync.WaitGroup
 	both.Go(func() { w.carry(from, n, conn, onward) })
-	w.carry(n, from, onward, conn)
+	if from == nil {
+		w.carryAnswers(n, onward, conn)
+	} else {
+		w.carry(n, from, onward, conn)
+	}
 	both.Wait()
+}
+
+// piece is a part of a stream, and when it was read.
+type piece struct {
+	at   time.Time
+	text []byte
+}
+
+// carryAnswers copies what a node answers a caller from outside, each piece as late as Slow says.
+func (w *Network) carryAnswers(n *Node, in, out net.Conn) {
+	pieces := make(chan piece, carryLate)
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		for p := range pieces {
+			w.mu.Lock()
+			late := w.late[n.ID]
+			w.mu.Unlock()
+			<-time.After(time.Until(p.at.Add(late)))
+			if !w.await(nil, n) {
+				continue // everything ends
+			}
+			_, _ = out.Write(p.text) // the reader sees when it is closed
+		}
+	})
+	buffer := make([]byte, carryBytes)
+	for {
+		size, err := in.Read(buffer)
+		if size > 0 {
+			pieces <- piece{time.Now(), slices.Clone(buffer[:size])}
+		}
+		if err != nil {
+			break
+		}
+	}
+	close(pieces)
+	writing.Wait()
+	_ = in.Close()
+	_ = out.Close()
 }
 
 // carry copies one direction of a stream until it ends, and ends both with it. One of the nodes may be nil.

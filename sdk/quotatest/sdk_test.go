@@ -118,3 +118,29 @@ func TestFailuresReachTheClient(t *testing.T) {
 		}
 	})
 }
+
+// Shows that a check which was decided, and whose answer was lost with the connection, is asked for again with the same
+// id, gets its decision from the record, and is counted once.
+func TestLostAnswersAreAskedForAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := quotatest.Start(t, testPolicy, quotatest.InMemory(), quotatest.WithNodes(3))
+		c := mustClient(t, s)
+		leader := s.Leader("u1")
+		leader.LoseAnswers(1)
+		go func() {
+			<-time.After(time.Millisecond)
+			leader.DropConnections()
+		}()
+		d := mustAsk(t, c, "u1")
+		if !d.Verified() || !d.Replayed || d.Attempts != 2 || d.Remaining != 2 {
+			t.Errorf("decided: %+v", d)
+		}
+		r := s.Requests()
+		if len(r) != 2 || r[0].Check.GetDecisionId() != r[1].Check.GetDecisionId() || r[1].Check.GetAttempt() != 2 {
+			t.Errorf("asked: %v", r)
+		}
+		if used := s.Used("u1", "convert", time.Minute); used != 1 {
+			t.Errorf("%d are used", used)
+		}
+	})
+}
