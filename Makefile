@@ -33,6 +33,10 @@ help: ## list the targets
 run: build ## build, then run a local cluster in the foreground
 	$(BIN)/quorate dev
 
+.PHONY: demo
+demo: build ## build, then run three nodes, a gateway and an upstream, with lines to paste
+	$(BIN)/quorate gateway demo
+
 # go build is its own judge of what is stale: with nothing to do it takes a fraction of a second.
 .PHONY: build
 build: ## build bin/quorate

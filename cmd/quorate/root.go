@@ -69,6 +69,7 @@ func newRoot() *cobra.Command {
 		newPartition(o),
 		newDev(o),
 		newServer(),
+		newGateway(o),
 		newVersion(o),
 		newCompletion(),
 		newCert(o),

@@ -102,6 +102,10 @@ var folderRules = []folderRule{
 		why: "a gateway must not inherit Raft or a server",
 	},
 	{
+		folder: "gateway", never: []string{"fsm", "partition", "control", "node", "rpc", "clock", "cmd"},
+		why: "it is built on the SDK alone, as anybody's gateway is",
+	},
+	{
 		folder: "clock", never: []string{"partition", "control", "fsm", "node", "rpc", "policy"},
 		why: "time knows nothing of what is decided by it",
 	},
@@ -181,12 +185,13 @@ func TestFolderCheckCanFail(t *testing.T) {
 		"router/a.go":      {Data: []byte(source("router", "policy", "proto/quorate/v1"))},
 		"sdk/http/a.go":    {Data: []byte(source("http", "fsm", "router", "sdk"))},
 		"sdk/a_test.go":    {Data: []byte(source("sdk", "fsm"))},
+		"gateway/a.go":     {Data: []byte(source("gateway", "clock", "sdk", "sdk/quotahttp"))},
 		"sdklike/a.go":     {Data: []byte(source("sdklike", "fsm"))},
 		"rpc/envoy/a.go":   {Data: []byte(source("envoy", "partition", "partition/group"))},
 		"partition/own.go": {Data: []byte(source("partition", "fsm", "partition/group"))},
 	}
 	wantEach(t, checkFolders(t, bad, folderRules),
-		"router/a.go imports policy", "rpc/envoy/a.go imports partition/group", "sdk/http/a.go imports fsm")
+		"gateway/a.go imports clock", "router/a.go imports policy", "rpc/envoy/a.go imports partition/group", "sdk/http/a.go imports fsm")
 }
 
 // source is a Go file that imports folders of this module.

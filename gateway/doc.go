@@ -1,0 +1,32 @@
+// Package gateway is the reference gateway: a reverse proxy that finds out who calls, asks the cluster by the SDK
+// whether the caller's allowance has room, and hands what may pass to an upstream. `quorate gateway` runs it.
+//
+//	cfg, err := gateway.Load("gateway.yaml", os.Environ())
+//	// …
+//	g, err := gateway.Start(cfg, gateway.Options{Logger: logger})
+//	// …
+//	err = g.Run(ctx, hangups)
+//
+// Guarantees:
+//   - A request reaches an upstream only by a route of the configuration, after every charge of that route was allowed,
+//     or by a route that says unlimited. What no route names is answered 404, unless there is a fallback.
+//   - Who calls is the first credential, in the configured order, that the request shows. One that is not accepted is
+//     401: no other kind is tried, and nothing is consumed.
+//   - What has two readings is refused: see package wire for HTTP/1, quotahttp for paths. CONNECT, TRACE and methods,
+//     hosts and upgrades that are not listed are refused or, upgrades, ignored.
+//   - The upstream gets X-Forwarded-For, -Host and -Proto as this gateway saw them, and nothing of what the caller sent
+//     under a name that begins with X-Forwarded-, or in Forwarded, X-Real-IP, the header that names the principal, the
+//     API keys' headers, and those of remove_headers; with underscores for hyphens neither.
+//   - Bodies, both ways, are passed on as they come, and so are the bytes after a change of protocol.
+//   - Connections, requests, headers, bodies, and each wait have a bound.
+//   - A changed configuration is put in force as a whole, with the files that it names, or refused as a whole, with
+//     all that is wrong with it logged. Requests that are under way end by the one that they began with.
+//   - Neither log nor metric nor answer names a principal or shows a credential.
+//
+// The caller's duties: read the health paths and metrics at the address `admin`, and leave that one private; count the
+// proxies in front (proxies.trusted_hops) right; make keys with NewKey, as they are kept by a fast hash.
+//
+// What it does not do: balance between several addresses of an upstream, speak HTTP/2 or gRPC to one, retry, cache,
+// rewrite bodies or paths, pass on what follows a request's body (trailers), fetch a JWKS. X-Forwarded-Proto tells of
+// the connection here, whatever a proxy in front says.
+package gateway

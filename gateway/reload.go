@@ -1,0 +1,114 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"time"
+)
+
+// reloadInterval is how often it is looked whether the files have changed. What has changed is read when it has been
+// the same twice, so that nobody's half-written file counts.
+const reloadInterval = time.Second
+
+// watcher knows which files there were at the last attempt.
+type watcher struct {
+	files     *files      // names
+	attempted fingerprint // what they were
+	changing  fingerprint // what they were when it was last seen that they are others; zero: they were not
+}
+
+func (w *watcher) note(f *files) {
+	w.attempted, w.changing, w.files = f.fingerprint(), fingerprint{}, f.forget()
+}
+
+// settled reports whether the files are others than at the last attempt, and no longer change.
+func (w *watcher) settled() bool {
+	now := w.files.again().fingerprint()
+	was := w.changing
+	if now == w.attempted {
+		w.changing = fingerprint{}
+		return false
+	}
+	w.changing = now
+	return now == was
+}
+
+// watchFiles reads the configuration again when files have changed, and at each hangup.
+func (g *Gateway) watchFiles(ctx context.Context, hangups <-chan os.Signal) {
+	tick := time.NewTicker(reloadInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hangups:
+		case <-tick.C:
+			if !g.watcher.settled() {
+				continue
+			}
+		}
+		g.reload()
+	}
+}
+
+// reload puts the configuration in force as it is now, or says why not.
+func (g *Gateway) reload() {
+	was := g.current.Load()
+	read := newFiles()
+	gen, err := g.recompile(was, read)
+	g.watcher.note(read)
+	if err != nil {
+		g.metrics.reloads.WithLabelValues(reloadRefused).Inc()
+		g.metrics.good.Set(0)
+		g.log.Error("the changed configuration is refused: that before stays in force", "error", err)
+		return
+	}
+	g.apply(gen)
+	g.metrics.reloads.WithLabelValues(reloadApplied).Inc()
+	g.metrics.retain(was.routes, gen.routes)
+	for name, u := range was.upstreams {
+		if gen.upstreams[name] != u {
+			u.transport.CloseIdleConnections() // those in use end as idle ones do
+		}
+	}
+	g.log.Info("the changed configuration is in force")
+}
+
+func (g *Gateway) recompile(was *generation, read *files) (*generation, error) {
+	c, err := load(was.config.path, was.config.environ, read)
+	if err != nil {
+		return nil, err
+	}
+	gen, err := compile(c, g, was)
+	if err := errors.Join(was.config.mustStay(c), err); err != nil {
+		return nil, fmt.Errorf("%s: %w", c.path, err)
+	}
+	return gen, nil
+}
+
+func (g *Gateway) apply(gen *generation) {
+	g.current.Store(gen)
+	g.metrics.good.Set(1)
+	g.metrics.since.SetToCurrentTime()
+}
+
+// mustStay reports what of c must not be another while the gateway runs.
+func (c *Config) mustStay(next *Config) error {
+	var p problems
+	for _, f := range []struct {
+		place    string
+		was, now any
+	}{
+		{"listen", c.Listen, next.Listen}, {"admin", c.Admin, next.Admin}, {"bounds", c.Bounds, next.Bounds},
+		{"cluster", c.Cluster, next.Cluster}, {"log", c.Log, next.Log},
+		{"tls", c.TLS == (TLSConfig{}), next.TLS == (TLSConfig{})},
+	} {
+		if !reflect.DeepEqual(f.was, f.now) {
+			p.add(f.place, "it has changed: start the gateway anew, or change it back")
+		}
+	}
+	return p.err()
+}

@@ -1,0 +1,130 @@
+package gateway
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// reloads waits until so many attempts have had a result.
+func (r *rig) reloads(t *testing.T, result string, n int) {
+	t.Helper()
+	until(t, fmt.Sprint(n, " reloads ", result), func() bool {
+		return r.metric(t, fmt.Sprintf(`quorate_gateway_reloads_total{result=%q}`, result)) == fmt.Sprint(n)
+	})
+}
+
+// Shows that what an editor that renames, one that writes in place, and a change of the key file alone bring about is
+// in force soon, without a signal; that requests under way end by the configuration that they began with; and that
+// metrics of routes which are gone go too.
+func TestReload(t *testing.T) {
+	begun, release := make(chan bool), make(chan bool)
+	r := mustRig(t, accountRoutes+"principal_header: X-Old\n", func(w http.ResponseWriter, q *http.Request) {
+		if q.URL.Path == "/free/hold" {
+			begun <- true
+			<-release
+		}
+		fmt.Fprintf(w, "old %q, new %q", q.Header.Get("X-Old"), q.Header.Get("X-New"))
+	})
+	r.do(t, http.MethodPost, "/dear", "X-Api-Key", keyAcme)
+	held := r.dial(t)
+	held.mustWrite(t, "GET /free/hold HTTP/1.1\r\nHost: a\r\n\r\n")
+	<-begun
+
+	routes := strings.ReplaceAll(strings.ReplaceAll(accountRoutes, "/dear", "/costly"), "/free/", "/gratis/")
+	r.put(t, ".gateway.yaml.swp", r.whole(routes+"principal_header: X-New\n"))
+	if err := os.Rename(filepath.Join(r.dir, ".gateway.yaml.swp"), filepath.Join(r.dir, "gateway.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	r.reloads(t, reloadApplied, 1)
+	a := r.do(t, http.MethodPost, "/costly", "X-Api-Key", keyAcme)
+	a.mustBe(t, "the new route", http.StatusOK, "")
+	if a.body != `old "", new "account:acme"` {
+		t.Error(a.body)
+	}
+	if got := r.metric(t, `quorate_gateway_requests_total{route="POST /dear",status="200"}`); got != "" {
+		t.Errorf("the old route has %q requests still", got)
+	}
+	close(release)
+	if resp := held.answer(t); resp == nil || resp.StatusCode != http.StatusOK {
+		t.Errorf("what was under way: %+v", resp)
+	}
+
+	r.put(t, "keys.yaml", strings.Replace(testKeys, sum(keyAcme), sum("k-fresh"), 1))
+	r.reloads(t, reloadApplied, 2)
+	r.do(t, http.MethodGet, "/", "X-Api-Key", "k-fresh").mustBe(t, "the fresh key", http.StatusOK, "")
+	r.do(t, http.MethodGet, "/", "X-Api-Key", keyAcme).mustBe(t, "the key that was removed", http.StatusUnauthorized, "")
+}
+
+// Shows that each bad change is refused as a whole, with all reasons in the log, counted, while that before goes on, in
+// spite of good parts beside; that SIGHUP tries at once; and that a mended file is taken.
+func TestRefusedReload(t *testing.T) {
+	r := mustRig(t, accountRoutes, nil)
+	good := r.whole(accountRoutes)
+	for i, tt := range []struct{ file, text, want string }{
+		{"gateway.yaml", "", "listen: "},
+		{"gateway.yaml", good[:len(good)/2], ""},
+		{"gateway.yaml", good + "extra: 1\n", "extra"},
+		{"gateway.yaml", good + "routes: []\n", "already defined"},
+		{"gateway.yaml", strings.ReplaceAll(good, "class: convert", "class: ''"), "routes[0]"},
+		{"gateway.yaml", good + "bounds: {max_requests: 7}\n", "bounds: it has changed"},
+		{"gateway.yaml", strings.Replace(good, "127.0.0.1:0", "127.0.0.1:1", 1), "listen: it has changed"},
+		{"gateway.yaml", good + "allow_plaintext: 17x\n", "allow_plaintext"},
+		{"keys.yaml", "keys: [{sha256: 00, principal: ''}]", "keys[0]"},
+		{"keys.yaml", "\x00", "keys.yaml"},
+	} {
+		r.put(t, tt.file, tt.text)
+		r.hangups <- syscall.SIGHUP
+		r.reloads(t, reloadRefused, i+1)
+		if !strings.Contains(r.log.String(), tt.want) {
+			t.Errorf("%q: the log lacks %q", tt.text, tt.want)
+		}
+		r.do(t, http.MethodGet, "/", "X-Api-Key", keyAcme).mustBe(t, tt.want, http.StatusOK, "")
+		if got := r.metric(t, "quorate_gateway_config_good"); got != "0" {
+			t.Errorf("%s: config_good is %q", tt.want, got)
+		}
+		r.put(t, "gateway.yaml", good)
+		r.put(t, "keys.yaml", testKeys)
+		r.hangups <- syscall.SIGHUP
+		r.reloads(t, reloadApplied, i+1)
+		if got := r.metric(t, "quorate_gateway_config_good"); got != "1" {
+			t.Errorf("%s: config_good is %q after it was mended", tt.want, got)
+		}
+	}
+	if err := os.Remove(filepath.Join(r.dir, "gateway.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	r.reloads(t, reloadRefused, 11)
+	r.do(t, http.MethodGet, "/", "X-Api-Key", keyAcme).mustBe(t, "no file", http.StatusOK, "")
+}
+
+// Shows that files that are still being written are not read: only what was the same twice counts.
+func TestHalfWritten(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "f")
+	put := func(text string) {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("1")
+	f := newFiles()
+	if _, err := f.read(name); err != nil {
+		t.Fatal(err)
+	}
+	w := &watcher{}
+	w.note(f)
+	for i, step := range []struct {
+		text    string
+		settled bool
+	}{{"1", false}, {"12", false}, {"123", false}, {"123", true}, {"1", false}, {"124", false}, {"1", false}, {"1", false}} {
+		put(step.text)
+		if got := w.settled(); got != step.settled {
+			t.Errorf("step %d, %q: %t", i, step.text, got)
+		}
+	}
+}
