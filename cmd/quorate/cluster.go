@@ -231,11 +231,11 @@ func (o *options) printStatus(cmd *cobra.Command, v clusterView) error {
 	})
 }
 
-// slotsText writes ranges of slots with their epochs.
+// slotsText writes ranges of slots with their ownership epochs, as the cluster's incarnation and a counter.
 func slotsText(ranges []rangeView) string {
 	words := make([]string, len(ranges))
 	for i, r := range ranges {
-		words[i] = fmt.Sprintf("%d-%d@%d", r.FirstSlot, r.LastSlot, r.Epoch)
+		words[i] = fmt.Sprintf("%d-%d@%d.%d", r.FirstSlot, r.LastSlot, r.Epoch>>32, uint32(r.Epoch))
 	}
 	return dash(strings.Join(words, " "))
 }

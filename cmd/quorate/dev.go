@@ -177,7 +177,7 @@ func (c *devCluster) startNodes(ctx context.Context, stderr io.Writer) (*devRunn
 		logs = append(logs, log)
 		n, err := node.Start(ctx, cfg, readVersion().Version, newLogger(log, cfg.Log), die)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("node %s: %w", cfg.ID, err), stop())
+			return nil, errors.Join(fmt.Errorf("node %s: %w", cfg.ID, portTaken(err, "give another --base-port")), stop())
 		}
 		started++
 		go func() {

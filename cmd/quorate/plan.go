@@ -93,6 +93,10 @@ func (v *planView) note() string {
 	if v.Phase == planUndone || v.Phase == "aborted" {
 		return strings.Trim(v.Message+"; "+v.Progress, "; ")
 	}
+	if v.Phase == planDone && v.Node != "" && !v.AcceptLoss && v.Ended != nil {
+		return "admissions of before may be missing: until its window has passed since " + timeText(*v.Ended) +
+			", each limit counts as full"
+	}
 	return v.Progress
 }
 

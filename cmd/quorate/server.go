@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -38,9 +41,17 @@ fields may be set by the environment as well (QUORATE_CLOCK__MAX_DRIFT_PPM for c
 func serve(ctx context.Context, cfg *node.Config, logger *slog.Logger) error {
 	n, err := node.Start(ctx, cfg, readVersion().Version, logger, die)
 	if err != nil {
-		return err
+		return portTaken(err, "give this node other ports in its configuration")
 	}
 	return n.Run(ctx)
+}
+
+// portTaken adds to an error what to do where it is that another program has the port.
+func portTaken(err error, instead string) error {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("%w: end the program that has the port, or %s", err, instead)
+	}
+	return err
 }
 
 // die ends the process at once: after a failed write nothing more may be acknowledged, not even in the
