@@ -36,6 +36,9 @@ type lease struct {
 	mu      sync.Mutex // guards the fields below
 	now     partition.PolicyLease
 	version uint64 // of the cluster's state that was confirmed
+	// grace is the same for the node's answers by a policy's envoy section, and its classes' settings: as a gateway's last
+	// configuration, it holds for longer.
+	grace clock.Lease
 	// covered is the newest lease that this node's copy of the state was not older than.
 	covered partition.PolicyLease
 }
@@ -107,6 +110,20 @@ func (l *lease) renew(granted clock.Lease, revision fsm.Revision, version uint64
 	l.now, l.version = partition.PolicyLease{Revision: revision, Lease: granted}, version
 }
 
+// extend takes a grace that a confirmation has granted.
+func (l *lease) extend(grace clock.Lease) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.grace = grace
+}
+
+// graced is the newest revision that was confirmed to be in force, and whether the grace since then runs at a reading.
+func (l *lease) graced(at clock.Reading) (fsm.Revision, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.now.Revision, l.grace.Valid(at)
+}
+
 // keepLease renews the policy lease until ctx ends: again and again, and at once when a policy was installed here,
 // so that the cluster knows.
 func (n *Node) keepLease(ctx context.Context) {
@@ -145,7 +162,12 @@ func (n *Node) renewLease(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	grace, err := clock.GrantLease(from, int64(configGrace), n.cfg.Clock.MaxDriftPPM)
+	if err != nil {
+		return err
+	}
 	n.lease.renew(granted, fsm.Revision(answer.GetRevision()), answer.GetStateVersion())
+	n.lease.extend(grace)
 	return nil
 }
 

@@ -74,3 +74,23 @@ func TestOwnsAndHasEnded(t *testing.T) {
 		t.Error("a state that was not born has ended something")
 	}
 }
+
+// Shows that a node tells gateways what it knows only while that is confirmed: not once the control group has no majority
+// for as long as a policy lease is, and again when it has one.
+func TestConfirmed(t *testing.T) {
+	configs := mustConfigs(t, 2)
+	nodes := []*running{mustRun(t, configs[0]), mustRun(t, configs[1])}
+	mustInit(t, nodes, 1)
+	untilReady(t, nodes...)
+	b := (*backend)(nodes[0].Node)
+	tell := func() any { return nodes[0].ready() }
+	eventually(t, "it is confirmed", b.Confirmed, tell)
+	mustEnd(t, nodes[1])
+	eventually(t, "it is not confirmed any more", func() bool { return !b.Confirmed() }, tell)
+	if view, _ := b.Config(); view == nil || view.Map == nil {
+		t.Error("it has forgotten what it knew")
+	}
+	nodes[1] = mustRun(t, configs[1])
+	eventually(t, "it is confirmed again", b.Confirmed, tell)
+	mustEnd(t, nodes...)
+}

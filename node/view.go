@@ -38,6 +38,12 @@ func (b *backend) Config() (*rpc.ConfigView, <-chan struct{}) {
 	return &v.ConfigView, v.changed
 }
 
+// Confirmed reports whether a policy lease runs that confirmed a state which this node's copy is not older than.
+func (b *backend) Confirmed() bool {
+	c := (*Node)(b).control()
+	return c != nil && b.lease.get(c.State().Version).Lease.Valid(b.source.Read())
+}
+
 // changeView makes a newer view; change is given a copy of the present one, and reports whether it changed it.
 func (n *Node) changeView(change func(next *view) bool) {
 	n.viewing.Lock()

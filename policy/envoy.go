@@ -102,8 +102,8 @@ func (r *EnvoyRule) matches(keys, values []string) bool {
 }
 
 // Identify tells whose check a descriptor with these values is, and its tier, by a rule that matches it and is not
-// unlimited. A single value that names the principal is the principal as it is, so that it shares its usage with the same
-// principal elsewhere; of several each is preceded by its length, so that no two lists make the same.
+// unlimited. A single value that names the principal is the principal as it is, so that it shares its usage with the
+// same principal elsewhere; of several each is preceded by its length, so that no two lists make the same.
 func (r *EnvoyRule) Identify(values []string) (principal, tier string) {
 	value := func(key string) string {
 		return values[slices.IndexFunc(r.Match, func(e EnvoyEntry) bool { return e.Key == key })]

@@ -5,6 +5,7 @@ import (
 	"net"
 	"strings"
 
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
@@ -29,6 +30,8 @@ var access = map[string]identity.Role{
 	quoratev1.Quota_CheckStream_FullMethodName:     identity.Gateway,
 	quoratev1.Quota_Peek_FullMethodName:            identity.Gateway | accessLook,
 	quoratev1.Quota_WatchConfig_FullMethodName:     identity.Gateway | accessLook,
+
+	ratelimitv3.RateLimitService_ShouldRateLimit_FullMethodName: identity.Gateway,
 
 	quoratev1.Admin_ClusterStatus_FullMethodName:  accessLook,
 	quoratev1.Admin_InitCluster_FullMethodName:    accessChange,

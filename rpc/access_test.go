@@ -69,7 +69,7 @@ func TestEveryMethodHasItsRoles(t *testing.T) {
 			}
 		}
 	}
-	if count != len(access)-3 { // those of gRPC's health service
+	if count != len(access)-4 { // those of gRPC's health service, and Envoy's
 		t.Errorf("the contract has %d methods, access %d", count, len(access))
 	}
 	served := methodsOf(mustNode(t, "n1", allowing()).Server)
@@ -112,6 +112,7 @@ func TestRolesOnTheWire(t *testing.T) {
 		for _, m := range strings.Fields(contract[role.String()]) {
 			may["/quorate.v1."+m] = true
 		}
+		may["/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"] = role == identity.Gateway
 		conn := mustDial(t, n.grpcAddr, ca.must(t, role, "x"))
 		for _, m := range methodsOf(n.Server) {
 			if strings.HasPrefix(m, "/grpc.health.") {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/policy"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
 )
@@ -41,9 +42,15 @@ type Backend interface {
 	// not on the list of nodes counts while there is no list yet, and while the node cannot know that its list
 	// is the present one.
 	KnowsNode(id string) bool
+	// Confirmed reports whether what Config gives was confirmed, within a policy lease, to be what the control group has
+	// decided. A node that is cut off goes on with what it knows, but its gateways are not to take that for the present.
+	Confirmed() bool
 	// Config is what gateways route and behave by, and a channel that is closed when there is something
 	// newer. It is nil before there is a map.
 	Config() (*ConfigView, <-chan struct{})
+	// Policy is the policy in force, by which Envoy's descriptors are read. It waits a little for one that this node
+	// knows of and does not have yet, and is an error where this node cannot tell which policy is in force.
+	Policy(ctx context.Context) (*policy.Policy, error)
 	// Admin answers operators' calls. It is there always, also before the cluster is made.
 	Admin() Admin
 	// Interior answers other nodes' calls. It is there always.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/policy"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
 )
@@ -31,10 +33,13 @@ type fakeBackend struct {
 	admin    fakeAdmin
 	interior fakeInterior
 	knows    func(id string) bool
-	removed  map[string]bool // without knows: nodes whose certificates do not count
-	control  func() string   // the control group's leader
+	removed  map[string]bool                // without knows: nodes whose certificates do not count
+	control  func() string                  // the control group's leader
+	policy   func() (*policy.Policy, error) // in force
 	horizon  time.Duration
 	horizons map[string]time.Duration // by class, where not horizon
+	// unconfirmed: the node is cut off from the control group.
+	unconfirmed atomic.Bool
 
 	mu sync.Mutex // guards the rest
 	// lastContextEnd is the deadline of the last check after the first.
@@ -93,6 +98,15 @@ func (b *fakeBackend) Members() []Member {
 func (b *fakeBackend) Replicas(context.Context) ([]Replica, error) { return b.replicas, nil }
 
 func (b *fakeBackend) Waiting() string { return b.waiting }
+
+func (b *fakeBackend) Policy(context.Context) (*policy.Policy, error) {
+	if b.policy == nil {
+		return nil, quotaerr.New(quotaerr.PolicyBehind, "there is no policy yet")
+	}
+	return b.policy()
+}
+
+func (b *fakeBackend) Confirmed() bool { return !b.unconfirmed.Load() }
 
 func (b *fakeBackend) Admin() Admin { return &b.admin }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -151,9 +152,12 @@ func TestUndecodableMessages(t *testing.T) {
 		"invalid UTF-8": {0x0a, 0x02, 0xc3, 0x28},
 		"too large":     make([]byte, maxMessageBytes+1),
 	} {
-		for _, method := range []string{"Quota/CheckAndConsume", "Quota/Peek", "Peer/ForwardCheck"} {
+		for _, method := range []string{
+			"/quorate.v1.Quota/CheckAndConsume", "/quorate.v1.Quota/Peek", "/quorate.v1.Peer/ForwardCheck",
+			ratelimitv3.RateLimitService_ShouldRateLimit_FullMethodName,
+		} {
 			var out []byte
-			err := n.conn.Invoke(within(t, 5*time.Second), "/quorate.v1."+method, raw, &out,
+			err := n.conn.Invoke(within(t, 5*time.Second), method, raw, &out,
 				grpc.ForceCodec(rawCodec{}))
 			mustBeInvalid(t, what+" to "+method, err)
 		}

@@ -76,6 +76,7 @@ const (
 	protocolGRPC   = "grpc"
 	protocolStream = "stream"
 	protocolHTTP   = "http"
+	protocolEnvoy  = "envoy"
 )
 
 // observe counts one answer to a check, and how long after its arrival it came.

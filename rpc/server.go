@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/netutil"
 	"google.golang.org/grpc"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/quorate/quorate/internal/identity"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
+	"github.com/quorate/quorate/rpc/envoy"
 )
 
 const (
@@ -173,6 +175,8 @@ func (s *Server) newGRPC(m *metrics) *grpc.Server {
 	g.RegisterService(strictly(operators.describe()), operators)
 	g.RegisterService(strictly(quoratev1.Peer_ServiceDesc),
 		&peerService{desk: s.desk, version: s.config.Version})
+	g.RegisterService(strictly(ratelimitv3.RateLimitService_ServiceDesc),
+		envoy.New(&envoyDesk{s.desk}, m.registry))
 	healthv1.RegisterHealthServer(g, s.health)
 	return g
 }

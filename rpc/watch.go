@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"sync"
@@ -49,6 +50,9 @@ type sheet struct {
 func (b *bulletin) newest() (sheet, <-chan struct{}, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if err := b.confirmed(); err != nil {
+		return sheet{}, nil, err
+	}
 	view, changed := b.backend.Config()
 	if view == nil || view.Map == nil {
 		return sheet{}, changed, quotaerr.New(quotaerr.NoQuorum, "this node has no map of the cluster yet: ask another")
@@ -68,6 +72,15 @@ func (b *bulletin) newest() (sheet, <-chan struct{}, error) {
 	}
 	b.sheet = next
 	return next, changed, nil
+}
+
+// confirmed refuses to tell what may not be so any more: who watches counts each message as a confirmation.
+func (b *bulletin) confirmed() error {
+	if b.backend.Confirmed() {
+		return nil
+	}
+	return quotaerr.New(quotaerr.NoQuorum,
+		"this node has not heard from the control group for as long as a policy lease is: watch another")
 }
 
 func (b *bulletin) encode(messages ...*quoratev1.WatchConfigResponse) (out []encoded, err error) {
@@ -161,7 +174,7 @@ func (w *watch) counts(ctx context.Context) error {
 
 // alive tells that nothing has changed.
 func (w *watch) alive(ctx context.Context) error {
-	if err := w.counts(ctx); err != nil {
+	if err := cmp.Or(w.counts(ctx), w.bulletin.confirmed()); err != nil {
 		return err
 	}
 	m, err := proto.Marshal(&quoratev1.WatchConfigResponse{ClusterId: w.bulletin.cluster})

@@ -276,6 +276,33 @@ func TestWatchHeartbeat(t *testing.T) {
 	})
 }
 
+// Shows in virtual time that a node which has not heard from the control group for a policy lease ends its watches at
+// the next beat, without another message, and tells nothing new: a gateway would take that for a confirmation.
+func TestWatchIsConfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		backend := allowing()
+		view := aView(1, 1, 1)
+		backend.publish(view)
+		c := newCollected(backend, nil)
+		ended := make(chan error, 1)
+		go func() { ended <- c.run(t.Context()) }()
+		time.Sleep(time.Second)
+		backend.unconfirmed.Store(true)
+		told := len(c.lines())
+		backend.publish(changedMap(view, 2))
+		start := time.Now()
+		if err := <-ended; quotaerr.ReasonOf(err) != quotaerr.NoQuorum || time.Since(start) > watchHeartbeat {
+			t.Errorf("it ended after %s with %v", time.Since(start), err)
+		}
+		if err := newCollected(backend, nil).run(t.Context()); quotaerr.ReasonOf(err) != quotaerr.NoQuorum {
+			t.Errorf("another one ended with %v", err)
+		}
+		if len(c.lines()) != told || len(c.heartbeats()) != 0 {
+			t.Errorf("told %q after that, and %d heartbeats", c.lines()[told:], len(c.heartbeats()))
+		}
+	})
+}
+
 // Shows that a reader which takes its time is told what is newest when it is ready, and nothing of what came and
 // went meanwhile.
 func TestSlowReaderIsToldTheNewest(t *testing.T) {

@@ -42,8 +42,8 @@ func domainFilesOf(domains map[string]*policy.EnvoyDomain) map[string]domainFile
 		}
 		for i := range d.Rules {
 			r := &d.Rules[i]
-			f.Rules[i] = domainRuleFile{Class: r.Class, Principal: r.Principal, Shared: r.Shared, Tier: r.Tier, Unlimited: r.Unlimited,
-				Name: r.Name, Replaces: r.Replaces, Match: make([]entryFile, len(r.Match))}
+			f.Rules[i] = domainRuleFile{Class: r.Class, Principal: r.Principal, Shared: r.Shared, Tier: r.Tier,
+				Unlimited: r.Unlimited, Name: r.Name, Replaces: r.Replaces, Match: make([]entryFile, len(r.Match))}
 			for j, e := range r.Match {
 				f.Rules[i].Match[j].Key = e.Key
 				switch e.How {

@@ -14,9 +14,9 @@ func newPolicyImportEnvoy() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import-envoy FILE…",
 		Short: "Make a policy of the configuration of Envoy's ratelimit service",
-		Long: `import-envoy prints a policy that enforces the limits of the configuration files of Envoy's ratelimit service, one for
-each domain, and takes the same descriptors. What has no exact counterpart is told on standard error, with what became of
-it: read that before you apply the policy. The file - is standard input. It needs no cluster.`,
+		Long: `import-envoy prints a policy that enforces the limits of the configuration files of Envoy's ratelimit service,
+one for each domain, and takes the same descriptors. What has no exact counterpart is told on standard error, with what
+became of it: read that before you apply the policy. The file - is standard input. It needs no cluster.`,
 		Example: "  quorate policy import-envoy config/*.yaml > policy.yaml && quorate policy validate policy.yaml",
 		Args:    usageArgs(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, files []string) error {

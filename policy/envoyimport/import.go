@@ -60,9 +60,10 @@ func Import(label string, sources ...Source) (*policy.Policy, []Note, error) {
 		Classes: map[string]*policy.Class{},
 		Envoy:   map[string]*policy.EnvoyDomain{},
 	}}
-	im.note(0, "windows of the service begin at the turn of their unit, and up to twice its limit passes around that; here "+
-		"they are rolling, and the limit is exact")
-	im.note(0, "default blocks what is no class of this policy, which Envoy never asks for: give it a limit if others will")
+	im.note(0, "windows of the service begin at the turn of their unit, and up to twice its limit passes around that; "+
+		"here they are rolling, and the limit is exact")
+	im.note(0, "default blocks what is no class of this policy, which Envoy never asks for: give it a limit if others "+
+		"will")
 	for _, s := range sources {
 		f, err := read(s.Name, s.Text)
 		if err != nil {

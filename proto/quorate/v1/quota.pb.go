@@ -481,7 +481,7 @@ type StreamedAnswer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The check's.
 	Sequence uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	// A decision, or why there is none. Neither: nothing was decided, and the outcome is unknown.
+	// A decision, or why there is none. Neither: the outcome is unknown.
 	//
 	// Types that are valid to be assigned to Answer:
 	//

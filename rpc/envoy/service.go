@@ -1,0 +1,73 @@
+package envoy
+
+import (
+	"context"
+	"time"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/quorate/quorate/policy"
+	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
+)
+
+// Desk is where a call's checks and peeks are answered, for whoever the call's context says is calling. Errors are
+// *quotaerr.Error; anything else counts as internal.
+type Desk interface {
+	// MayAsk refuses a class that the caller may not ask for.
+	MayAsk(ctx context.Context, apiClass string) error
+	// Check gets a check decided.
+	Check(ctx context.Context, req *quoratev1.CheckRequest) (*quoratev1.Decision, error)
+	// Peek gets a peek answered, exactly.
+	Peek(ctx context.Context, req *quoratev1.PeekRequest) (*quoratev1.PeekResponse, error)
+	// Policy is the policy in force. It waits a little for one that this node is about to have.
+	Policy(ctx context.Context) (*policy.Policy, error)
+}
+
+// Service answers ShouldRateLimit.
+type Service struct {
+	ratelimitv3.UnsafeRateLimitServiceServer
+	desk    Desk
+	metrics *metrics
+}
+
+var _ ratelimitv3.RateLimitServiceServer = (*Service)(nil)
+
+// New makes a service whose metrics are registered with registerer.
+func New(desk Desk, registerer prometheus.Registerer) *Service {
+	return &Service{desk: desk, metrics: newMetrics(registerer)}
+}
+
+// ShouldRateLimit decides a request's descriptors.
+func (s *Service) ShouldRateLimit(
+	ctx context.Context, req *ratelimitv3.RateLimitRequest,
+) (out *ratelimitv3.RateLimitResponse, err error) {
+	defer func() { s.metrics.answered(out) }()
+	if err := bounded(req); err != nil {
+		return nil, err
+	}
+	p, err := s.desk.Policy(ctx)
+	if err != nil {
+		return nil, err
+	}
+	request, err := s.read(ctx, p, req)
+	if err != nil {
+		return nil, err
+	}
+	a := &answer{service: s, policy: p, statuses: make([]*status, len(req.GetDescriptors()))}
+	if err := a.decide(ctx, request); err != nil {
+		s.metrics.wasted.Add(float64(a.admitted))
+		return nil, err
+	}
+	return a.render(), nil
+}
+
+// within is ctx for one question: until its timeout, and a little before the deadline of the call, if it has one, so
+// that what there is to answer without a decision reaches Envoy before Envoy gives up.
+func within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if end, ok := ctx.Deadline(); ok {
+		left := time.Until(end)
+		timeout = min(timeout, left-min(max(left/10, time.Millisecond), 100*time.Millisecond))
+	}
+	return context.WithTimeout(ctx, timeout)
+}
