@@ -10,6 +10,13 @@
 // [Next] is a pure function of what is known of a decision so far and of the last error: it never sends more
 // often, or later, than a gateway may, and it says when something may have been consumed.
 //
+// It also says when a class's failure mode decides: where no owner could be reached, and only there. That is so if
+// an attempt could not be sent or got no answer, or met a node without a majority or lease, and if no node leads:
+// not_leader is a reason to ask elsewhere and to wait, and when time or sends are over with it as the last word, an
+// election has outlasted the decision. It is the same outage to the user whichever of these his attempts met, and
+// in whichever order. It is not so once a move of slots or a change of policies was seen, nor where the last answer
+// is that of an owner, nor for a lone not_leader that names a leader who was not asked for want of time or budget.
+//
 // # The caller's duties
 //
 // Send every attempt of a decision with the same decision id. Give Update each map that comes. Tell Learn of

@@ -85,6 +85,9 @@ func (m *Map) build() error {
 		if _, twice := m.partitions[part.ID]; twice || part.ID == "" {
 			problem("partition %q is named twice, or not named", part.ID)
 		}
+		if len(part.Replicas) == 0 {
+			problem("partition %s has no replicas", part.ID)
+		}
 		m.partitions[part.ID] = part
 		for _, id := range part.Replicas {
 			if _, ok := m.nodes[id]; !ok {

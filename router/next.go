@@ -76,9 +76,10 @@ type Step struct {
 	MaybeConsumed bool
 	// Planned: an attempt so far met a move of slots or a change of policies. It never goes back.
 	Planned bool
-	// FailureMode: with GiveUp, the class's failure mode decides. It does not where an owner has answered that it is
-	// there: while slots are moved, policies change or there is too much load, no gateway admits by itself. Nor does it
-	// where the request is at fault, or where the answer is not understood.
+	// FailureMode: with GiveUp, the class's failure mode decides, because the owner could not be reached: the last
+	// word is that nobody decides, or that nobody leads. It does not where an owner has answered that it is there:
+	// while slots are moved, policies change or there is too much load, no gateway admits by itself. Nor does it where
+	// the request is at fault, or where the answer is not understood.
 	FailureMode bool
 }
 
@@ -88,8 +89,7 @@ func Next(a Attempts, f Failure) Step {
 	// definite noes for this attempt, but take back nothing of an earlier one.
 	unknown := f.Reason == ReasonOutcomeUnknown || f.Reason == "" && !f.Unsent || !definite[f.Reason] && f.Reason != ""
 	step := Step{MaybeConsumed: a.MaybeConsumed || unknown, Planned: a.Planned || planned[f.Reason]}
-	away := unanswered[f.Reason] || f.Reason == ReasonNotLeader && step.MaybeConsumed
-	step.FailureMode = away && !step.Planned
+	step.FailureMode = !step.Planned && (unanswered[f.Reason] || f.Reason == ReasonNotLeader && a.leaderless(f))
 	if len(a.Asked) >= MaxSends || a.LeftNanos <= 0 {
 		return step
 	}
@@ -125,9 +125,17 @@ func Next(a Attempts, f Failure) Step {
 func (a Attempts) bounded(s Step) Step {
 	late := a.HorizonNanos > 0 && a.SinceFirstNanos+s.WaitNanos > a.HorizonNanos/2
 	if s.WaitNanos >= a.LeftNanos || late {
-		return Step{MaybeConsumed: s.MaybeConsumed, Planned: s.Planned, FailureMode: s.FailureMode}
+		s.Action, s.Node, s.WaitNanos = GiveUp, Node{}, 0
 	}
 	return s
+}
+
+// leaderless reports whether a not_leader says that nobody leads, as in an election. A first one that names another
+// node says no more than that the map is behind. One that names nobody, or who denies it, says it. And so does any
+// after another attempt: that one met a node which did not answer or did not lead, or it met a move, which counts
+// as Planned, or it would have been the last.
+func (a Attempts) leaderless(f Failure) bool {
+	return f.Leader == "" || len(a.Asked) > 1 || slices.Contains(a.Asked, f.Leader)
 }
 
 // afterNotLeader is the leader that the error names, unless it has just denied to be one; else another

@@ -79,6 +79,12 @@ func (t *Table) Map() *Map {
 	return nil
 }
 
+// Behind reports whether an owner was seen to have a newer epoch than the map gives.
+func (t *Table) Behind() bool {
+	r := t.now.Load()
+	return r != nil && len(r.newer) > 0
+}
+
 // Lookup is where a principal's checks go; false before the first map.
 func (t *Table) Lookup(principal string) (Route, bool) {
 	r := t.now.Load()

@@ -101,12 +101,12 @@ func TestBadMapsAreRefused(t *testing.T) {
 	p.Version = 0
 	p.Ranges[1].First = 5
 	p.Ranges = append(p.Ranges, router.Range{First: 9, Last: 3, Epoch: 1, Partition: "p0"})
-	p.Partitions[1].Replicas = []string{"zz"}
+	p.Partitions[0].Replicas, p.Partitions[1].Replicas = nil, []string{"zz"}
 	_, err := router.NewMap(p)
 	if err == nil {
 		t.Fatal("it was taken")
 	}
-	for _, want := range []string{"no version", "overlap", "no range", `"zz"`} {
+	for _, want := range []string{"no version", "overlap", "no range", `"zz"`, "no replicas"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q does not mention %q", err, want)
 		}
@@ -263,8 +263,11 @@ func TestStepsKeepTheBounds(t *testing.T) {
 				Epoch: rapid.Uint64Range(0, 200).Draw(t, "epoch"), RetryAfterNanos: rapid.Int64Range(0, 1e7).Draw(t, "after"),
 			}
 			s := router.Next(a, f)
-			if a.MaybeConsumed && !s.MaybeConsumed {
-				t.Fatal("a doubt was taken back")
+			if a.MaybeConsumed && !s.MaybeConsumed || a.Planned && !s.Planned {
+				t.Fatal("what was known was taken back")
+			}
+			if s.FailureMode && s.Planned {
+				t.Fatalf("the failure mode decides after %+v", s)
 			}
 			if s.Action == router.GiveUp {
 				return
@@ -281,7 +284,7 @@ func TestStepsKeepTheBounds(t *testing.T) {
 			if node == "" {
 				node = "a"
 			}
-			a.Asked, a.MaybeConsumed = append(a.Asked, node), s.MaybeConsumed
+			a.Asked, a.MaybeConsumed, a.Planned = append(a.Asked, node), s.MaybeConsumed, s.Planned
 			a.SinceFirstNanos, a.LeftNanos = a.SinceFirstNanos+1000, a.LeftNanos-1000
 		}
 	})

@@ -84,7 +84,7 @@ func (c *Client) switchedOff(k *check, now time.Time) (Decision, bool) {
 	return disabledDecision(set), true
 }
 
-// at is an instant by the client's clock.
+// at is an instant by the client's clock; t is of time.Now, with its monotonic reading.
 func (c *Client) at(t time.Time) int64 { return int64(t.Sub(c.start)) + 1 }
 
 func (c *Client) disabled(set *class.Set, k *check) bool {

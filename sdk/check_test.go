@@ -13,6 +13,7 @@ import (
 
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
+	"github.com/quorate/quorate/sdk/internal/bound"
 )
 
 // world runs f in virtual time against n nodes; whatever they and the client have started must have ended with it.
@@ -68,7 +69,7 @@ func TestIDsAreUnique(t *testing.T) {
 		for range 100 {
 			for _, k := range []*Client{client, other} {
 				id := k.nextID()
-				if ids[id] || len(id) > maxIDBytes {
+				if ids[id] || len(id) > bound.DecisionIDBytes {
 					t.Fatalf("id %q came twice, or is too long", id)
 				}
 				ids[id] = true

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/quotaerr"
+	"github.com/quorate/quorate/sdk/internal/bound"
 )
 
 // Decisions is what was decided of several identities.
@@ -56,6 +57,10 @@ type group struct {
 // what earlier ones have consumed, which Wasted and Stats count. So put first what denies most, and what costs its
 // owner least. What is known to be denied before anything is sent wastes nothing.
 //
+// Each of these decisions has its own class's timeout, so that an owner who is away takes no time from the next one: a
+// request with identities of n principals takes up to n timeouts. A deadline of ctx bounds them together, and ends
+// the request for those that it leaves no time.
+//
 // The error is as that of Check; Decisions then has what was decided before, and no Denied.
 func (c *Client) CheckAll(ctx context.Context, identities []Identity) (Decisions, error) {
 	all := Decisions{Decisions: make([]Decision, len(identities)), Denied: -1}
@@ -93,7 +98,7 @@ func together(identities []Identity) (groups []group) {
 	open := map[string]int{} // the group of a principal that has room
 	for i, in := range identities {
 		at, ok := open[in.Principal]
-		if ok && len(groups[at].check.also) < maxAlso {
+		if ok && len(groups[at].check.also) < bound.Also {
 			g := &groups[at]
 			g.check.also = append(g.check.also, Charge{Class: in.Class, Tier: in.Tier, Cost: in.Cost})
 			g.members = append(g.members, i)

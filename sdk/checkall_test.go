@@ -92,6 +92,26 @@ func TestCheckAllDenied(t *testing.T) {
 	})
 }
 
+// Shows that each principal's decision has its own timeout: one whose owner says nothing takes no time from the next, whose
+// owner answers late.
+func TestCheckAllTimeoutsAddUp(t *testing.T) {
+	script := func(a asked) reply {
+		r := allow()
+		r.silent, r.after = a.check.GetPrincipal() == "ip", 90*time.Millisecond
+		return r
+	}
+	world(t, 1, script, func(t *testing.T, c *cluster, client *Client) {
+		began := time.Now()
+		all, err := client.CheckAll(bg(), []Identity{{Principal: "ip", Class: "allow"}, {Principal: "acme", Class: "deny"}})
+		if err != nil || !all.Allowed || all.Decisions[0].Source != SourceBypass || !all.Decisions[1].Verified() {
+			t.Errorf("%+v, %v", all, err)
+		}
+		if took := time.Since(began); took != 190*time.Millisecond {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
 // Shows that an error ends it too, with what was consumed before, and that malformed identities are refused before
 // anything is consumed.
 func TestCheckAllFails(t *testing.T) {

@@ -3,14 +3,13 @@ package sdk
 import (
 	"encoding/binary"
 	"fmt"
-	"strings"
-	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorate/quorate/policy"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
+	"github.com/quorate/quorate/sdk/internal/bound"
 	"github.com/quorate/quorate/sdk/internal/hints"
 )
 
@@ -99,21 +98,15 @@ func (k *check) request(epoch uint64, n int) *quoratev1.CheckRequest {
 	return r
 }
 
-// maxAlso bounds the further charges, maxIDBytes the decision id.
-const (
-	maxAlso    = 7
-	maxIDBytes = 128
-)
-
 // validate refuses what the owner would refuse as malformed, and does not send it.
 func (k *check) validate() error {
 	switch {
-	case !proper(k.principal, 1, policy.MaxPrincipalBytes):
+	case !bound.Proper(k.principal, 1, policy.MaxPrincipalBytes):
 		return malformed("the principal", 1, policy.MaxPrincipalBytes)
-	case k.ownID && !proper(k.id, 1, maxIDBytes):
-		return malformed("the decision id", 1, maxIDBytes)
-	case len(k.also) > maxAlso:
-		return newError(quotaerr.InvalidArgument, "a check has at most 7 further charges")
+	case k.ownID && !bound.Proper(k.id, 1, bound.DecisionIDBytes):
+		return malformed("the decision id", 1, bound.DecisionIDBytes)
+	case len(k.also) > bound.Also:
+		return newError(quotaerr.InvalidArgument, fmt.Sprintf("a check has at most %d further charges", bound.Also))
 	}
 	if err := (Charge{Class: k.class, Tier: k.tier, Cost: k.cost}).validate(); err != nil {
 		return err
@@ -135,9 +128,9 @@ func (c Charge) cost() int64 {
 
 func (c Charge) validate() error {
 	switch {
-	case !proper(c.Class, 1, policy.MaxClassBytes):
+	case !bound.Proper(c.Class, 1, policy.MaxClassBytes):
 		return malformed("the apiClass", 1, policy.MaxClassBytes)
-	case !proper(c.Tier, 0, policy.MaxTierBytes):
+	case !bound.Proper(c.Tier, 0, policy.MaxTierBytes):
 		return malformed("the tier", 0, policy.MaxTierBytes)
 	case c.Cost < 1 || c.Cost > policy.MaxLimit:
 		return newError(quotaerr.InvalidArgument, "the cost is not from 1 to 2^53")
@@ -148,8 +141,4 @@ func (c Charge) validate() error {
 func malformed(what string, least, most int) error {
 	return newError(quotaerr.InvalidArgument,
 		fmt.Sprintf("%s is not %d to %d bytes of UTF-8 without NUL", what, least, most))
-}
-
-func proper(s string, least, most int) bool {
-	return len(s) >= least && len(s) <= most && utf8.ValidString(s) && strings.IndexByte(s, 0) < 0
 }

@@ -40,6 +40,9 @@ type Client struct {
 	// classes are the settings that hold; revision is the newest that was seen, watched or in an answer.
 	classes  atomic.Pointer[class.Set]
 	revision atomic.Uint64
+	// era grows when the cluster was restored and revisions begin anew; revising guards changes of the two.
+	era      atomic.Uint64
+	revising sync.Mutex
 	changed  bell
 
 	inFlight                       atomic.Int64
@@ -74,6 +77,7 @@ func New(addrs []string, options ...Option) (*Client, error) {
 	c.life, c.end = context.WithCancel(context.Background())
 	c.watcher = watch.New(&watch.Watcher{
 		Targets: func() []watch.Target { return targets(c.table.Map(), addrs) }, Sink: sink{c}, Log: s.logger, Now: c.now,
+		Seen: func() (uint64, bool) { return c.revision.Load(), c.table.Behind() },
 		Dial: func(t watch.Target) (*grpc.ClientConn, error) {
 			return transport.dial(router.Node{ID: t.ID, GRPC: t.Addr})
 		},
@@ -179,29 +183,39 @@ func (s sink) Map(m *router.Map) {
 func (s sink) Settings(set *class.Set, restored bool) {
 	set.Inherit(s.c.classes.Load())
 	s.c.classes.Store(set)
-	if restored && s.c.revision.Swap(set.Revision) > set.Revision {
-		s.c.hints.Revise()
+	if restored {
+		s.c.restored(set.Revision)
 	}
-	s.c.seenRevision(set.Revision)
+	s.c.seenRevision(s.c.era.Load(), set.Revision)
 	s.c.changed.ring()
 }
 
 func (s sink) Broken() { s.c.hints.Revise() }
 
 // seenRevision notes a revision that was watched or answered under: the first of a newer one ends the hints of the
-// older.
-func (c *Client) seenRevision(revision uint64) {
-	for {
-		old := c.revision.Load()
-		if revision <= old {
-			return
-		}
-		c.hints.Revise() // before anybody can see the newer revision
-		if c.revision.CompareAndSwap(old, revision) {
-			c.hints.Revise() // and those of checks that began meanwhile
-			return
-		}
+// older. One of an earlier era, of a check that began before the cluster was restored, says nothing.
+func (c *Client) seenRevision(era, revision uint64) {
+	if revision <= c.revision.Load() {
+		return
 	}
+	c.revising.Lock()
+	defer c.revising.Unlock()
+	if era != c.era.Load() || revision <= c.revision.Load() {
+		return
+	}
+	c.hints.Revise() // before anybody can see the newer revision
+	c.revision.Store(revision)
+	c.hints.Revise() // and those of checks that began meanwhile
+}
+
+// restored begins an era whose newest revision is this one.
+func (c *Client) restored(revision uint64) {
+	c.revising.Lock()
+	defer c.revising.Unlock()
+	c.era.Add(1)
+	c.hints.Revise()
+	c.revision.Store(revision)
+	c.hints.Revise()
 }
 
 // bell tells those who wait that something has changed.

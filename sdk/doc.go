@@ -27,7 +27,8 @@
 //	local  it passes while a limit of this client's own has room: Source is SourceLocal. N gateways admit up to N times
 //	       that limit, in addition to what the owners count
 //
-// A failure mode decides only where nobody else could: not on a denial or bad input, not where the owner answers that
+// A failure mode decides only where nobody else could: where the owner does not answer, has no majority, or nobody is
+// elected to it before the check's time is over. It does not on a denial or bad input, not where the owner answers that
 // it has too much to do, that the principal's slot is being moved or that the policy is changing, not for a class that
 // is switched off, and not on an answer that this version does not understand. With several classes in one check the
 // strictest of their modes counts. A client that has lost its configuration for longer than the grace period denies.

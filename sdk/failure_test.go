@@ -76,7 +76,7 @@ var endings = map[quotaerr.Reason]ending{
 	quotaerr.PolicyStale:        endsUnavailable,
 	quotaerr.PolicyBehind:       endsUnavailable,
 	quotaerr.WrongEpoch:         endsUnavailable,
-	quotaerr.NotLeader:          endsUnavailable,
+	quotaerr.NotLeader:          endsMode, // an election that outlasts the check
 	quotaerr.Frozen:             endsUnavailable,
 	quotaerr.Overloaded:         endsOverloaded,
 	quotaerr.Capacity:           endsOverloaded,
@@ -105,7 +105,7 @@ func TestEveryReasonAndMode(t *testing.T) {
 			for lost, script := range []func(asked) reply{inOrder(answer), inOrder(breaking, answer)} {
 				world(t, 3, script, func(t *testing.T, c *cluster, client *Client) {
 					want := want
-					if want == endsMode || lost == 1 && reason == quotaerr.NotLeader {
+					if want == endsMode {
 						want = byMode[class]
 					}
 					d, err := client.Check(bg(), "acme", class)
@@ -118,6 +118,41 @@ func TestEveryReasonAndMode(t *testing.T) {
 					}
 				})
 			}
+		}
+	}
+}
+
+// Shows that one outage is one to the user: whether the leader refuses connections or breaks them off, and whether the
+// others say that they do not lead or that there is no majority, the failure mode decides; but not where a move was seen.
+func TestElection(t *testing.T) {
+	noLeader, noQuorum, frozen := refusing("not_leader", ""), refusing("no_quorum", ""), refusing("frozen", "")
+	for name, c := range map[string]struct {
+		down    bool
+		replies []func() reply
+		moved   bool
+	}{
+		"refused":            {true, []func() reply{noLeader}, false},
+		"refused, no quorum": {true, []func() reply{noLeader, noQuorum}, false},
+		"broken off":         {false, []func() reply{breaking, noLeader}, false},
+		"all there":          {false, []func() reply{noLeader}, false},
+		"all there, waning":  {false, []func() reply{noLeader, noQuorum}, false},
+		"pointing about":     {false, []func() reply{refusing("not_leader", "b"), refusing("not_leader", "c")}, false},
+		"a move":             {false, []func() reply{frozen, noLeader}, true},
+		"refused, a move":    {true, []func() reply{noLeader, frozen}, true},
+	} {
+		for class, want := range byMode {
+			if c.moved {
+				want = endsUnavailable
+			}
+			world(t, 3, inOrder(c.replies...), func(t *testing.T, cl *cluster, client *Client) {
+				if c.down {
+					cl.stop("a")
+				}
+				d, err := client.Check(bg(), "acme", class)
+				if got := endingOf(t, d, err); got != want {
+					t.Errorf("%s, class %s: %s, want %s: %v", name, class, got, want, err)
+				}
+			})
 		}
 	}
 }

@@ -22,7 +22,7 @@ import (
 
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
-	"github.com/quorate/quorate/sdk/internal/link"
+	"github.com/quorate/quorate/sdk/internal/bound"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -73,9 +73,11 @@ type node struct {
 	id     string
 	server *grpc.Server
 	lis    *bufconn.Listener
-	hole   atomic.Bool // what comes over the wire is lost
-	down   atomic.Bool // nobody listens
-	door   error       // with which streams are refused; set before the client is made
+	stale  atomic.Pointer[quoratev1.WatchConfigResponse] // what its watches tell in place of what holds
+	watch  atomic.Int32                                  // watches that are open
+	hole   atomic.Bool                                   // what comes over the wire is lost
+	down   atomic.Bool                                   // nobody listens
+	door   error                                         // with which streams are refused; set before the client is made
 }
 
 // mustCluster makes n nodes, a, b, …, of which a leads the only partition. It is over with the test, or with stop.
@@ -241,6 +243,8 @@ func (c *cluster) publish(change func(*quoratev1.WatchConfigResponse)) {
 func (n *node) WatchConfig(
 	_ *quoratev1.WatchConfigRequest, stream grpc.ServerStreamingServer[quoratev1.WatchConfigResponse],
 ) error {
+	n.watch.Add(1)
+	defer n.watch.Add(-1)
 	var told *quoratev1.WatchConfigResponse
 	beat := time.NewTicker(2 * time.Second)
 	defer beat.Stop()
@@ -248,6 +252,9 @@ func (n *node) WatchConfig(
 		n.c.mu.Lock()
 		config, stir, mute := n.c.config, n.c.stir, n.c.mute
 		n.c.mu.Unlock()
+		if old := n.stale.Load(); old != nil {
+			config = old
+		}
 		m := config
 		if told == config {
 			m = &quoratev1.WatchConfigResponse{ClusterId: config.GetClusterId()}
@@ -277,6 +284,8 @@ func (n *node) CheckStream(
 	}
 	var answering sync.WaitGroup
 	defer answering.Wait()
+	over := make(chan struct{})
+	defer close(over)
 	ended := make(chan error, 1)
 	var sending sync.Mutex
 	go func() {
@@ -290,7 +299,7 @@ func (n *node) CheckStream(
 				return
 			}
 			for _, a := range n.c.note(n, frame) {
-				answering.Go(func() { n.answer(stream, &sending, a, ended) })
+				answering.Go(func() { n.answer(stream, &sending, a, ended, over) })
 			}
 		}
 	}()
@@ -300,13 +309,14 @@ func (n *node) CheckStream(
 type numbered struct {
 	asked
 	sequence uint64
+	timeout  time.Duration
 }
 
 // note notes the checks of a frame.
 func (c *cluster) note(n *node, frame *quoratev1.CheckStreamRequest) (out []numbered) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.frames++; len(frame.GetChecks()) > link.MaxFrameChecks || proto.Size(frame) > link.MaxFrameBytes {
+	if c.frames++; len(frame.GetChecks()) > bound.FrameChecks || proto.Size(frame) > bound.FrameBytes {
 		c.t.Errorf("a frame has %d checks and %d bytes", len(frame.GetChecks()), proto.Size(frame))
 	}
 	for _, s := range frame.GetChecks() {
@@ -315,21 +325,28 @@ func (c *cluster) note(n *node, frame *quoratev1.CheckStreamRequest) (out []numb
 		if c.active[a.check.GetDecisionId()]++; c.active[a.check.GetDecisionId()] > 1 {
 			c.overlap++
 		}
-		out = append(out, numbered{a, s.GetSequence()})
+		out = append(out, numbered{a, s.GetSequence(), time.Duration(s.GetTimeoutMicros()) * time.Microsecond})
 	}
 	return out
 }
 
+// answer answers a check as the script says. The attempt is under way until it is answered, its time is over, or its
+// stream has ended.
 func (n *node) answer(
 	stream grpc.BidiStreamingServer[quoratev1.CheckStreamRequest, quoratev1.CheckStreamResponse], sending *sync.Mutex,
-	a numbered, ended chan<- error,
+	a numbered, ended chan<- error, over <-chan struct{},
 ) {
 	r := n.c.script(a.asked)
-	if r.after > 0 {
-		t := time.NewTimer(r.after)
+	after := r.after
+	if silent := r.silent || n.c.dumb.Load(); silent && r.breaks == nil {
+		after = a.timeout
+	}
+	if after > 0 {
+		t := time.NewTimer(after)
 		defer t.Stop()
 		select {
 		case <-t.C:
+		case <-over:
 		case <-stream.Context().Done():
 		}
 	}

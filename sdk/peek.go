@@ -62,12 +62,15 @@ func (c *Client) peekAt(
 	return l.Client().Peek(ctx, req)
 }
 
-// following is the replica after a node.
+// following is the replica after a node; none where none is known.
 func following(r router.Route, n router.Node) router.Node {
 	for i, one := range r.Replicas {
 		if one.ID == n.ID {
 			return r.Replicas[(i+1)%len(r.Replicas)]
 		}
+	}
+	if len(r.Replicas) == 0 {
+		return router.Node{}
 	}
 	return r.Replicas[0]
 }

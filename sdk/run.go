@@ -19,11 +19,15 @@ type run struct {
 	k     check
 	timer *time.Timer // fires at the deadline
 	round uint64      // of the hints
+	era   uint64      // of the policies
 
-	startNanos, deadlineNanos int64
-	attempts                  router.Attempts
-	sent                      int // how often it has left this process
-	firstNanos                int64
+	start      time.Time
+	startNanos int64
+
+	deadlineNanos int64
+	attempts      router.Attempts
+	sent          int // how often it has left this process
+	firstNanos    int64
 
 	// sentNanos and receivedNanos are of the attempt that was answered.
 	sentNanos, receivedNanos int64
@@ -34,7 +38,7 @@ func (c *Client) newRun(ctx context.Context, k check, now time.Time) *run {
 	if !k.ownID {
 		k.id = c.nextID()
 	}
-	r := &run{c: c, k: k, startNanos: c.at(now), round: c.hints.Round()}
+	r := &run{c: c, k: k, start: now, startNanos: c.at(now), round: c.hints.Round(), era: c.era.Load()}
 	timeout, horizon := c.timeouts(&k)
 	timeout = r.bounded(ctx, timeout, horizon)
 	r.timer = time.NewTimer(timeout)
@@ -69,7 +73,7 @@ func (r *run) decide(ctx context.Context) (Decision, *failed) {
 			if err == nil {
 				r.learnLeader(route, node, res.Leader)
 				r.sentNanos, r.receivedNanos = res.SentNanos, res.ReceivedNanos
-				r.c.seenRevision(d.PolicyRevision)
+				r.c.seenRevision(r.era, d.PolicyRevision)
 				return d, nil
 			}
 			res = link.Result{Err: err}
@@ -138,11 +142,11 @@ func (r *run) awaitConfig(ctx context.Context) *failed {
 }
 
 // bounded is the time for a decision: the class's timeout, at most half the horizon, so that no attempt comes later
-// than that, and at most until the context's deadline.
+// than that, and at most until the context's deadline, which may have no monotonic reading.
 func (r *run) bounded(ctx context.Context, timeout, horizon time.Duration) time.Duration {
 	timeout = min(timeout, horizon/2)
 	if end, ok := ctx.Deadline(); ok {
-		timeout = min(timeout, time.Duration(r.c.at(end)-r.startNanos))
+		timeout = min(timeout, end.Sub(r.start))
 	}
 	return timeout
 }
@@ -213,6 +217,8 @@ func failureOf(res link.Result) (*quotaerr.Error, router.Failure) {
 	case res.Err != nil:
 		why := quotaerr.Wrap(quotaerr.OutcomeUnknown, res.Err, "the node broke off before it answered")
 		switch {
+		case errors.Is(res.Err, link.ErrUnknownCall):
+			why = quotaerr.Wrap(quotaerr.NoQuorum, res.Err, "the node cannot be asked")
 		case res.Unsent:
 			why = quotaerr.Wrap(quotaerr.NoQuorum, res.Err, "the node cannot be reached")
 		case late(res.Err):
@@ -238,8 +244,9 @@ func failureOf(res link.Result) (*quotaerr.Error, router.Failure) {
 
 const (
 	notUnderstood = "the answer is not understood: is this client older than the cluster?"
-	// maxWaitMillis bounds the wait that an answer asks for: a year.
-	maxWaitMillis = int64(365 * 24 * 3600 * 1000)
+	// maxWaitMillis bounds the waits in an answer: two years, above the longest window with any slow-down of the clock's,
+	// and so little that as nanoseconds they do not overflow.
+	maxWaitMillis = int64(2 * 365 * 24 * 3600 * 1000)
 )
 
 // affords reports whether the budget has a retry. What has not left this process costs nothing.
@@ -342,13 +349,13 @@ func (r *run) understand(p *quoratev1.Decision) (Decision, error) {
 		Replayed: p.GetReplayed(), Recorded: p.GetRecorded(), Attempts: r.sent,
 	}
 	if p.GetRetryAt() != nil {
-		d.RetryAfter = time.Duration(min(max(0, p.GetRetryAfterMs()), 2*maxWaitMillis)) * time.Millisecond
+		d.RetryAfter = time.Duration(min(max(0, p.GetRetryAfterMs()), maxWaitMillis)) * time.Millisecond
 		d.RetryAt = time.Now().Add(d.RetryAfter)
 	}
 	for _, l := range p.GetLimits() {
 		d.Limits = append(d.Limits, LimitState{
 			Name: l.GetName(), Limit: l.GetLimit(), Window: l.GetWindow().AsDuration(), Remaining: l.GetRemaining(),
-			Reset: time.Duration(min(max(0, l.GetResetMs()), 2*maxWaitMillis)) * time.Millisecond,
+			Reset: time.Duration(min(max(0, l.GetResetMs()), maxWaitMillis)) * time.Millisecond,
 		})
 	}
 	return d, nil

@@ -18,8 +18,14 @@ const (
 	headerForwarded = "X-Forwarded-For"
 )
 
-// nat64 holds all of IPv4 as a translator shows it; folded to a prefix, everybody behind one would be one caller.
-var nat64 = netip.MustParsePrefix("64:ff9b::/96")
+// What holds all of IPv4 in IPv6: nat64 as a translator shows it, sixToFour with a network behind each address, and
+// compatible, which nobody uses. By their prefixes everybody behind one translator would be one caller, and who has one
+// IPv4 address would have 65,536 networks.
+var (
+	nat64      = netip.MustParsePrefix("64:ff9b::/96")
+	sixToFour  = netip.MustParsePrefix("2002::/16")
+	compatible = netip.MustParsePrefix("::/96")
+)
 
 // Proxies says what stands between clients and here. The zero value: nothing, the connection's other end is the client.
 type Proxies struct {
@@ -37,8 +43,9 @@ type Proxies struct {
 	IPv6Bits, IPv4Bits int
 }
 
-// ClientIP is the client's address, as "ip:203.0.113.7" or "ip:2001:db8:1:2::/64". An address that cannot be read, and
-// a request that has passed fewer proxies than are trusted, is an error.
+// ClientIP is the client's address, as "ip:203.0.113.7" or "ip:2001:db8:1:2::/64". IPv6 that stands for one IPv4
+// address (mapped, NAT64, 6to4) is that. An address that cannot be read, and a request that has passed fewer
+// proxies than are trusted, is an error.
 func ClientIP(p Proxies) Key {
 	if err := p.complete(); err != nil {
 		return Key{problem: err}
@@ -157,9 +164,13 @@ func parseAddr(s string) (netip.Addr, error) {
 		a = withPort.Addr()
 	}
 	a = a.WithZone("").Unmap()
-	if nat64.Contains(a) {
-		b := a.As16()
+	switch b := a.As16(); {
+	case nat64.Contains(a):
 		a = netip.AddrFrom4([4]byte(b[12:]))
+	case sixToFour.Contains(a):
+		a = netip.AddrFrom4([4]byte(b[2:6]))
+	case compatible.Contains(a) && !a.IsLoopback():
+		return netip.Addr{}, fmt.Errorf("%s is no client's address", a)
 	}
 	if a.IsUnspecified() || a.IsMulticast() {
 		return netip.Addr{}, fmt.Errorf("%s is no client's address", a)

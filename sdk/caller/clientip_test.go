@@ -40,6 +40,12 @@ func TestClientIP(t *testing.T) {
 		"no proxy, zone":       {Proxies{}, "[fe80::1:2%eth0]:1", nil, "ip:fe80::/64"},
 		"no proxy, mapped":     {Proxies{}, "[::ffff:192.0.2.9]:1", nil, "ip:192.0.2.9"},
 		"no proxy, NAT64":      {Proxies{}, "[64:ff9b::c000:209]:1", nil, "ip:192.0.2.9"},
+		"no proxy, 6to4":       {Proxies{}, "[2002:c000:209:1::1]:1", nil, "ip:192.0.2.9"},
+		"no proxy, 6to4, net":  {Proxies{}, "[2002:c000:209:ffff::1]:1", nil, "ip:192.0.2.9"},
+		"no proxy, 6to4, none": {Proxies{}, "[2002:0:0:1::1]:1", nil, ""},
+		"no proxy, compatible": {Proxies{}, "[::192.0.2.9]:1", nil, ""},
+		"no proxy, ::2":        {Proxies{}, "[::2]:1", nil, ""},
+		"no proxy, loopback":   {Proxies{}, "[::1]:1", nil, "ip:::/64"},
 		"no proxy, no port":    {Proxies{}, "192.0.2.9", nil, "ip:192.0.2.9"},
 		"no proxy, unix":       {Proxies{}, "@", nil, ""},
 		"no proxy, nothing":    {Proxies{}, "", nil, ""},
@@ -120,7 +126,7 @@ func TestClientIPIgnoresWhatClientsWrite(t *testing.T) {
 
 // Shows that no address, however written, gives an unusable principal, and that one network is one caller.
 func FuzzClientIP(f *testing.F) {
-	for _, s := range []string{"1.2.3.4", "[::1]:80", "::ffff:1.2.3.4", "fe80::1%z", "64:ff9b::1", "", ",", "\x00", "[1.2.3.4"} {
+	for _, s := range []string{"1.2.3.4", "[::1]:80", "::ffff:1.2.3.4", "fe80::1%z", "64:ff9b::1", "2002:102:304::1", "::1.2.3.4", "", ",", "\x00", "[1.2.3.4"} {
 		f.Add(s)
 	}
 	key := ClientIP(Proxies{TrustedHops: 1})

@@ -19,7 +19,8 @@ const (
 )
 
 // JWT says which tokens are accepted. A token must be signed with one of the algorithms, be for this audience, come
-// from this issuer, have an expiry that is not over (and a not-before that is, if any), and a subject.
+// from this issuer, have an expiry that is not over (and a not-before that is, if any), and a subject. Claims count by
+// their exact names.
 type JWT struct {
 	// Keyfunc gives the key that a token's signature is checked with. An error that wraps ErrUnavailable says that it
 	// cannot tell at present; any other refuses the token. It sees tokens whose signature is not checked yet.
@@ -57,14 +58,18 @@ func JWTSubject(c JWT) Key {
 		if len(token) > maxTokenBytes {
 			return "", &Error{Kind: ErrMalformed, Detail: fmt.Sprintf("the token is longer than %d bytes", maxTokenBytes)}
 		}
-		var claims jwt.RegisteredClaims
-		if _, err := parser.ParseWithClaims(token, &claims, keyfunc); err != nil {
+		claims := jwt.MapClaims{} // a struct's fields would take members that are named like them but for letter case
+		if _, err := parser.ParseWithClaims(token, claims, keyfunc); err != nil {
 			return "", refusedToken(err)
 		}
-		if claims.Subject == "" {
-			return "", refusedToken(errors.New("the token has no subject"))
+		subject, err := claims.GetSubject()
+		if err == nil && subject == "" {
+			err = errors.New("the token has no subject")
 		}
-		return PrefixSubject + claims.Subject, nil
+		if err != nil {
+			return "", refusedToken(err)
+		}
+		return PrefixSubject + subject, nil
 	}}
 }
 

@@ -79,6 +79,12 @@ func TestJWTSubject(t *testing.T) {
 		}
 		return s
 	}
+	for _, other := range []string{"SUB", "Sub", "\u017fub"} { // the last one folds to sub as well
+		two := mustSign(t, es, signer, jwt.MapClaims{other: "bob", "EXP": 0, "ISS": "x", "AUD": "x", "NBF": 9999999999})
+		if got, err := key.Principal(mustHTTP(t, "", bearing(two))); got != "sub:alice" || err != nil {
+			t.Errorf("a good token with %s as well: %q, %v", other, got, err)
+		}
+	}
 	parts := strings.Split(good, ".")
 	other := base64.RawURLEncoding.EncodeToString([]byte(`{"sub":"bob","aud":"convert","iss":"https://issuer.example","exp":9999999999}`))
 	for name, c := range map[string]struct {
@@ -101,6 +107,11 @@ func TestJWTSubject(t *testing.T) {
 		"no subject":      {mustSign(t, es, signer, jwt.MapClaims{"sub": nil}), ErrInvalid},
 		"empty subject":   {mustSign(t, es, signer, jwt.MapClaims{"sub": ""}), ErrInvalid},
 		"subject a list":  {mustSign(t, es, signer, jwt.MapClaims{"sub": []string{"alice"}}), ErrInvalid},
+		"only SUB":        {mustSign(t, es, signer, jwt.MapClaims{"sub": nil, "SUB": "bob"}), ErrInvalid},
+		"only \u017fub":   {mustSign(t, es, signer, jwt.MapClaims{"sub": nil, "\u017fub": "bob"}), ErrInvalid},
+		"only EXP":        {mustSign(t, es, signer, jwt.MapClaims{"exp": nil, "EXP": tokenTime.Add(time.Minute).Unix()}), ErrInvalid},
+		"only ISS":        {mustSign(t, es, signer, jwt.MapClaims{"iss": nil, "ISS": "https://issuer.example"}), ErrInvalid},
+		"only AUD":        {mustSign(t, es, signer, jwt.MapClaims{"aud": nil, "AUD": "convert"}), ErrInvalid},
 		"critical":        {with("crit", []string{"exp"}), ErrInvalid},
 		"keys away":       {with("kid", "away"), ErrUnavailable},
 		"long subject":    {mustSign(t, es, signer, jwt.MapClaims{"sub": strings.Repeat("s", 509)}), ErrMalformed},

@@ -3,12 +3,13 @@ package caller
 import (
 	"errors"
 	"fmt"
-	"strings"
-	"unicode/utf8"
+
+	"github.com/quorate/quorate/policy"
+	"github.com/quorate/quorate/sdk/internal/bound"
 )
 
 // MaxPrincipalBytes is the longest principal that the cluster takes.
-const MaxPrincipalBytes = 512
+const MaxPrincipalBytes = policy.MaxPrincipalBytes
 
 // The conditions for which a key names nobody, for errors.Is. Any other error of a lookup counts as ErrUnavailable:
 // who calls could not be told, so nothing is let through.
@@ -119,7 +120,7 @@ func Validate(principal string) error {
 		detail = "the credential names nobody"
 	case len(principal) > MaxPrincipalBytes:
 		detail = fmt.Sprintf("the credential names a caller in more than %d bytes", MaxPrincipalBytes)
-	case !utf8.ValidString(principal) || strings.ContainsRune(principal, 0):
+	case !bound.Proper(principal, 1, MaxPrincipalBytes):
 		detail = "the credential names a caller in bytes that no name has"
 	default:
 		return nil

@@ -3,19 +3,14 @@ package caller
 import (
 	"errors"
 	"fmt"
-	"strings"
-	"unicode/utf8"
 
+	"github.com/quorate/quorate/policy"
 	"github.com/quorate/quorate/sdk"
+	"github.com/quorate/quorate/sdk/internal/bound"
 )
 
-const (
-	maxClassBytes = 128
-	maxTierBytes  = 64
-	maxCost       = 1 << 53
-	// maxCharges is how many classes one decision can be about.
-	maxCharges = 8
-)
+// maxCharges is how many classes one decision can be about.
+const maxCharges = 1 + bound.Also
 
 // Charge is one allowance that a request takes from: whose, and of which class.
 type Charge struct {
@@ -32,7 +27,9 @@ type Charge struct {
 // Rule is what a kind of request takes: one or more charges, or explicitly nothing. The zero Rule is an error.
 type Rule struct {
 	// Charges are decided in order, and all must be allowed. Put the one that a stranger can cause without a
-	// credential first: where a later one of another principal is denied, the earlier ones stay consumed.
+	// credential first: where a later one of another principal is denied, the earlier ones stay consumed. The charges of
+	// one principal are decided together. Those of different principals are decided one after another, each within its
+	// own class's timeout, so that their timeouts add up where owners are away.
 	Charges []Charge
 	// Unlimited lets the request pass unasked; only without charges.
 	Unlimited bool
@@ -56,9 +53,9 @@ func (r Rule) Err() error {
 		problems = append(problems, fmt.Errorf("the rule has %d charges: at most %d are decided together", n, maxCharges))
 	}
 	for _, c := range r.Charges {
-		if !isName(c.Class, maxClassBytes) || c.Class == "" {
+		if !bound.Proper(c.Class, 1, policy.MaxClassBytes) {
 			problems = append(problems, fmt.Errorf("the class %q must have 1 to %d bytes of UTF-8 without NUL",
-				c.Class, maxClassBytes))
+				c.Class, policy.MaxClassBytes))
 		}
 		if err := c.Key.Err(); err != nil {
 			problems = append(problems, err)
@@ -91,7 +88,7 @@ func (c *Charge) identity(req *Request) (sdk.Identity, error) {
 		if id.Tier, err = c.Tier(req); err != nil {
 			return sdk.Identity{}, asError(err)
 		}
-		if !isName(id.Tier, maxTierBytes) {
+		if !bound.Proper(id.Tier, 0, policy.MaxTierBytes) {
 			return sdk.Identity{}, &Error{Kind: ErrMalformed, Detail: "the caller's tier is malformed"}
 		}
 	}
@@ -99,13 +96,9 @@ func (c *Charge) identity(req *Request) (sdk.Identity, error) {
 		if id.Cost, err = c.Cost(req); err != nil {
 			return sdk.Identity{}, asError(err)
 		}
-		if id.Cost < 1 || id.Cost > maxCost {
+		if id.Cost < 1 || id.Cost > policy.MaxLimit {
 			return sdk.Identity{}, &Error{Kind: ErrMalformed, Detail: "the request's cost is out of bounds"}
 		}
 	}
 	return id, nil
-}
-
-func isName(s string, most int) bool {
-	return len(s) <= most && utf8.ValidString(s) && !strings.ContainsRune(s, 0)
 }

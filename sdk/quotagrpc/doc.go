@@ -25,8 +25,8 @@
 // The headers ratelimit-policy and ratelimit are added where limits are known, as in HTTP.
 //
 // Guarantees: a handler runs only for a call whose every identity was allowed; a stream is decided once, at its start,
-// before its handler and before any message; a call that has ended before the decision costs nothing; the public sees
-// nothing of the cluster. Waits are never shorter than the limit's.
+// before its handler and before any message; a call that has ended before the decision is asked for costs nothing; the
+// public sees nothing of the cluster. Waits are never shorter than the limit's.
 //
 // The caller's duties: chain the interceptors before those that do work, and after those that recover from panics;
 // charge long streams by other means, as their messages are not counted. A credential that is not accepted is refused

@@ -24,12 +24,8 @@ import (
 	"github.com/quorate/quorate/sdk/internal/verdict"
 )
 
-// Checker decides; *sdk.Client does.
-type Checker interface {
-	CheckAll(ctx context.Context, identities []sdk.Identity) (sdk.Decisions, error)
-}
-
-var _ Checker = (*sdk.Client)(nil)
+// Checker decides, by its method CheckAll(context.Context, []sdk.Identity) (sdk.Decisions, error). *sdk.Client does.
+type Checker = verdict.Checker
 
 // Rules say what each call takes. They are a closed set: no part of a call becomes a class.
 type Rules struct {

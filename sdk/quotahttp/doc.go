@@ -34,7 +34,7 @@
 //     flushing, hijacking, trailers and HTTP/2 are as without the middleware, and its panics pass through.
 //   - No path reaches the handler by another rule than that of its route. A request whose path could be taken for
 //     that of another route, by a handler that cleans, decodes or folds it, is refused with 400.
-//   - A client that has gone before the decision costs nothing.
+//   - A client that has gone before the decision is asked for costs nothing.
 //   - The public sees nothing of the cluster: no node, no epoch, no policy revision, no cause, no principal.
 //
 // The caller's duties: put the middleware outside of whatever changes a request's path; take the handler's own answer

@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/quorate/quorate/sdk/caller"
 	"github.com/quorate/quorate/sdk/internal/verdict"
@@ -26,10 +28,10 @@ type Rules struct {
 // table finds the route of a request.
 type table struct {
 	rules Rules
-	// exact has the patterns; folded has them in lower case, and names those of exact.
+	// exact has the patterns; folded has them without letter case, and names those of exact.
 	exact, folded *http.ServeMux
 	original      map[string]string // pattern in folded → pattern in exact
-	cased         bool              // a pattern has capitals
+	cased         bool              // a pattern is not its own likeness
 }
 
 // newTable checks the rules, all problems at once.
@@ -70,7 +72,7 @@ func (t *table) add(pattern string) error {
 			earlier)
 	}
 	t.original[folded] = pattern
-	t.cased = t.cased || strings.ToLower(rest) != rest
+	t.cased = t.cased || !unfoldable(rest)
 	return register(t.folded, folded)
 }
 
@@ -87,7 +89,7 @@ func register(mux *http.ServeMux, pattern string) (err error) {
 
 var wildcard = regexp.MustCompile(`^\{[^$.]*(\.\.\.)?\}$`)
 
-// fold writes a pattern's path in lower case and its wildcards by their place.
+// fold writes a pattern's path without letter case and its wildcards by their place.
 func fold(p string) string {
 	segments := strings.Split(p, "/")
 	for i, s := range segments {
@@ -95,7 +97,7 @@ func fold(p string) string {
 		case m != nil:
 			segments[i] = fmt.Sprintf("{w%d%s}", i, m[1])
 		default:
-			segments[i] = strings.ToLower(s)
+			segments[i] = caseless(s)
 		}
 	}
 	return strings.Join(segments, "/")
@@ -126,20 +128,23 @@ func (t *table) rule(r *http.Request) (caller.Rule, error) {
 // resembles reports whether some handler would take p, whose route is found, for a path of another route: one that
 // ignores letter case, what follows a semicolon, or a slash at the end, or that decodes once more.
 func (t *table) resembles(method, p, found string) bool {
-	if t.cased || bare(strings.ToLower(p)) != p || strings.HasSuffix(p, "/") {
+	if t.cased || !unfoldable(p) || strings.HasSuffix(p, "/") {
 		if t.mistakable(method, p, found) {
 			return true
 		}
 	}
 	again, err := url.PathUnescape(p)
-	if err != nil || again == p {
+	if err != nil { // some decoders would take the escapes that are well formed, and leave the others
+		return escape.MatchString(p)
+	}
+	if again == p {
 		return false
 	}
 	return plain(&url.URL{Path: again}) != nil || t.mistakable(method, again, found)
 }
 
 func (t *table) mistakable(method, p, found string) bool {
-	likeness := bare(strings.ToLower(p))
+	likeness := bare(caseless(p))
 	if t.original[match(t.folded, method, likeness)] != found {
 		return true
 	}
@@ -149,6 +154,32 @@ func (t *table) mistakable(method, p, found string) bool {
 	}
 	other := t.original[match(t.folded, method, without)]
 	return other != found && !subtree(other) && !twins(other, found) // twins are routes of their own, both
+}
+
+var escape = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
+
+// caseless is s without letter case: what upper case, lower case and Unicode's simple folding make of one another
+// is the same. Of the letters that fold together it has the one with the least code: capitals in ASCII.
+func caseless(s string) string {
+	return strings.Map(func(r rune) rune {
+		r = unicode.ToLower(unicode.ToUpper(r))
+		least := r
+		for other := unicode.SimpleFold(r); other != r; other = unicode.SimpleFold(other) {
+			least = min(least, other)
+		}
+		return least
+	}, s)
+}
+
+// unfoldable reports whether s is ASCII without capitals and semicolons. Two that are have the same likeness only
+// if they are the same.
+func unfoldable(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c >= utf8.RuneSelf || c >= 'A' && c <= 'Z' || c == ';' {
+			return false
+		}
+	}
+	return true
 }
 
 // match is the pattern that a path matches, also where ServeMux would redirect to it for a missing slash; empty for

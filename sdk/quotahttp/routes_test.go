@@ -7,6 +7,7 @@ import (
 	"path"
 	"strings"
 	"testing"
+	"unicode"
 
 	"pgregory.net/rapid"
 
@@ -71,6 +72,9 @@ func TestRoutes(t *testing.T) {
 		{"POST", "/files/..;/convert", ""}, {"POST", "/files/..;x=1/convert", ""}, {"POST", "/;/convert", ""},
 		{"POST", "/files/..%5cconvert", ""}, {"POST", `/files\convert`, ""}, {"POST", "/convert%00", ""},
 		{"POST", "/convert%0a", ""}, {"POST", "/convert%7f", ""},
+		{"GET", "/file\u017f/a", ""}, {"GET", "/file%C5%BF/a", ""}, {"GET", "/F\u0130les/a", ""}, {"GET", "/f\u0131les/a", ""},
+		{"GET", "/\u212Aind", "fallback"}, {"GET", "/%E2%84%AAind", "fallback"}, {"GET", "/fi\u212Aes/a", "fallback"},
+		{"POST", "/%2563onvert%25", ""}, {"GET", "/accounts/%2541%25zz", ""}, {"GET", "/accounts/50%25zz", "/accounts/{id}"},
 		{"POST", "/CONVERT", ""}, {"POST", "/Convert", ""}, {"POST", "/convert/", ""}, {"POST", "/convert;x", ""},
 		{"POST", "/CONVERT/", ""}, {"POST", "/convert%253b/", ""}, {"POST", "/convert;a/", ""}, {"POST", "/%2563onvert", ""}, {"POST", "/%2543onvert", ""},
 		{"GET", "/files/%252e%252e/convert", ""}, {"GET", "/files/a%252fb", "/files/"}, {"GET", "/FILES/a", ""},
@@ -86,10 +90,21 @@ func TestRoutes(t *testing.T) {
 
 // lenient are the ways in which handlers read a path that is not written as they expect.
 var lenient = map[string]func(*url.URL) string{
-	"raw":          func(u *url.URL) string { return u.EscapedPath() },
-	"decoding":     func(u *url.URL) string { return u.Path },
-	"cleaning":     func(u *url.URL) string { return path.Clean(u.Path) },
-	"folding":      func(u *url.URL) string { return strings.ToLower(path.Clean(u.Path)) },
+	"raw":      func(u *url.URL) string { return u.EscapedPath() },
+	"decoding": func(u *url.URL) string { return u.Path },
+	"cleaning": func(u *url.URL) string { return path.Clean(u.Path) },
+	"folding":  func(u *url.URL) string { return strings.ToLower(path.Clean(u.Path)) },
+	"folding simply": func(u *url.URL) string { // as strings.EqualFold does
+		return equalFold(path.Clean(u.Path), "/convert", "/admin/keys")
+	},
+	"folding up": func(u *url.URL) string { return strings.ToLower(strings.ToUpper(path.Clean(u.Path))) },
+	"decoding in part": func(u *url.URL) string {
+		return path.Clean(decodeLeniently(u.Path))
+	},
+	"decoding in part, parametric": func(u *url.URL) string { return path.Clean(bare(decodeLeniently(u.Path))) },
+	"decoding in part and folding": func(u *url.URL) string {
+		return equalFold(path.Clean(decodeLeniently(u.Path)), "/convert", "/admin/keys")
+	},
 	"slashing":     func(u *url.URL) string { return strings.TrimSuffix(u.Path, "/") },
 	"backslashing": func(u *url.URL) string { return path.Clean(strings.ReplaceAll(u.Path, `\`, "/")) },
 	"truncating":   func(u *url.URL) string { p, _, _ := strings.Cut(u.Path, "\x00"); return p },
@@ -117,14 +132,52 @@ var lenient = map[string]func(*url.URL) string{
 	},
 }
 
+// equalFold is the name that s is but for letter case, else s.
+func equalFold(s string, names ...string) string {
+	for _, n := range names {
+		if strings.EqualFold(s, n) {
+			return n
+		}
+	}
+	return s
+}
+
+// decodeLeniently decodes what is well formed and leaves the rest as it is.
+func decodeLeniently(p string) string {
+	return escape.ReplaceAllStringFunc(p, func(e string) string {
+		if s, err := url.PathUnescape(e); err == nil {
+			return s
+		}
+		return e
+	})
+}
+
+// Shows that letter case counts for nothing, whoever folds: upper case, lower case and simple folding of any letter are
+// its likeness, and so are those of what they make of it.
+func TestCaseless(t *testing.T) {
+	for r := rune(0); r <= unicode.MaxRune; r++ {
+		want := caseless(string(r))
+		for _, other := range []rune{unicode.ToUpper(r), unicode.ToLower(r), unicode.ToTitle(r), unicode.SimpleFold(r)} {
+			if got := caseless(string(other)); got != want {
+				t.Errorf("%U is like %U, which it makes %U, like %U", r, []rune(want), other, []rune(got))
+			}
+		}
+	}
+}
+
 // Shows, for paths made of every trick, that a handler of any leniency which ends up serving a listed resource does so
 // only for a request that was charged to that resource's rule.
 func TestNoPathReachesAnothersResource(t *testing.T) {
 	g := mustGuard(t, allowing(), routed("/convert", "/admin/keys", "/files/"))
 	pieces := []string{"/", "/", "//", "convert", "Convert", "CONVERT", "admin", "keys", "files", "x", ".", "..", ";", ";a=1",
-		"%2f", "%2F", "%5c", `\`, "%2e", "%2E%2e", "%00", "%63", "%2563", "%252f", "%252e", "%3b", "%253b", "%25", "/../", "/./"}
+		"%2f", "%2F", "%5c", `\`, "%2e", "%2E%2e", "%00", "%63", "%2563", "%252f", "%252e", "%3b", "%253b", "%25", "/../", "/./",
+		"%C5%BF", "\u017f", "key%C5%BF", "%2573", "%25%2573", "%2563onvert", ";%25", "%E2%84%AA", "eys", "\u0131", "\u0130"}
+	known := []string{"/admin/key%C5%BF", "/adm%C4%B0n/keys", "/adm%C4%B1n/%E2%84%AAeys", "/%2563onvert;%25", "/%2541dmin/keys;%25"}
 	rapid.Check(t, func(rt *rapid.T) {
 		raw := "/" + strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 1, 8).Draw(rt, "pieces"), "")
+		if n := rapid.IntRange(0, 4*len(known)).Draw(rt, "known"); n < len(known) {
+			raw = known[n] + raw[1:]
+		}
 		u, err := url.ParseRequestURI(raw)
 		if err != nil {
 			return // no server accepts it

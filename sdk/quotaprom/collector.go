@@ -46,8 +46,9 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 }
 
 // Collect reads the counters.
-func (c *Collector) Collect(out chan<- prometheus.Metric) {
-	s := c.client.Stats()
+func (c *Collector) Collect(out chan<- prometheus.Metric) { collect(c.client.Stats(), out) }
+
+func collect(s sdk.Stats, out chan<- prometheus.Metric) {
 	counter := func(d *prometheus.Desc, n uint64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
 	}

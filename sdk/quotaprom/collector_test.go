@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorate/quorate/sdk"
@@ -54,9 +56,71 @@ func TestCollector(t *testing.T) {
 	}
 }
 
-// Shows that every outcome that a client counts is collected.
-func TestEveryOutcomeIsCollected(t *testing.T) {
-	if got, want := len(outcomes(sdk.ClassStats{})), reflect.TypeFor[sdk.ClassStats]().NumField(); got != want {
-		t.Errorf("%d outcomes of %d are collected", got, want)
+// snake is a field's name as Prometheus would have it.
+func snake(name string) string {
+	return strings.ToLower(regexp.MustCompile(`([a-z])([A-Z])`).ReplaceAllString(name, "${1}_${2}"))
+}
+
+// numbered sets each number of a struct to another one, from first on, and each bool to true; it returns what each is
+// by its name.
+func numbered(t *testing.T, of any, first int) map[string]float64 {
+	t.Helper()
+	out := map[string]float64{}
+	v := reflect.ValueOf(of).Elem()
+	for i := range v.NumField() {
+		name, n := snake(v.Type().Field(i).Name), first+i
+		switch f := v.Field(i); f.Kind() {
+		case reflect.Uint64:
+			f.SetUint(uint64(n))
+		case reflect.Int:
+			f.SetInt(int64(n))
+		case reflect.Bool:
+			f.SetBool(true)
+			n = 1
+		case reflect.Map:
+			continue
+		default:
+			t.Fatalf("%s is a %s", name, f.Kind())
+		}
+		out[name] = float64(n)
+	}
+	return out
+}
+
+// counted collects what it has.
+type counted struct {
+	*Collector
+	stats sdk.Stats
+}
+
+func (c counted) Collect(out chan<- prometheus.Metric) { collect(c.stats, out) }
+
+// Shows that everything a client counts is collected, under its own name.
+func TestEachCountHasItsName(t *testing.T) {
+	var class sdk.ClassStats
+	var s sdk.Stats
+	wantOutcomes, want := numbered(t, &class, 1000), numbered(t, &s, 10)
+	s.Classes = map[string]sdk.ClassStats{"convert": class}
+	for name, n := range wantOutcomes {
+		want["checks convert "+name] = n
+	}
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(counted{&Collector{}, s})
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := strings.TrimSuffix(strings.TrimPrefix(f.GetName(), "quorate_sdk_"), "_total")
+			for _, l := range m.GetLabel() {
+				name += " " + l.GetValue()
+			}
+			got[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }

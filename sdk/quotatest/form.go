@@ -2,17 +2,11 @@ package quotatest
 
 import (
 	"fmt"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/quorate/quorate/policy"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
-)
-
-const (
-	maxDecisionIDBytes = 128
-	maxAlso            = 7
+	"github.com/quorate/quorate/sdk/internal/bound"
 )
 
 // charge is one class that a check asks for.
@@ -43,10 +37,10 @@ func chargesOf(req *quoratev1.CheckRequest) []charge {
 func malformed(req *quoratev1.CheckRequest) *quotaerr.Error {
 	faults := []string{
 		nameFault("principal", req.GetPrincipal(), policy.MaxPrincipalBytes),
-		nameFault("decision_id", req.GetDecisionId(), maxDecisionIDBytes),
+		nameFault("decision_id", req.GetDecisionId(), bound.DecisionIDBytes),
 	}
-	if n := len(req.GetAlso()); n > maxAlso {
-		faults = append(faults, fmt.Sprintf("also has %d charges: send at most %d", n, maxAlso))
+	if n := len(req.GetAlso()); n > bound.Also {
+		faults = append(faults, fmt.Sprintf("also has %d charges: send at most %d", n, bound.Also))
 	}
 	for _, c := range chargesOf(req) {
 		faults = append(faults, nameFault("api_class", c.class, policy.MaxClassBytes), tierFault(c.tier))
@@ -86,10 +80,8 @@ func nameFault(field, s string, most int) string {
 		return field + " is empty"
 	case len(s) > most:
 		return fmt.Sprintf("%s has %d bytes: send at most %d", field, len(s), most)
-	case !utf8.ValidString(s):
-		return field + " is not valid UTF-8"
-	case strings.ContainsRune(s, 0):
-		return field + " contains a NUL"
+	case !bound.Proper(s, 1, most):
+		return field + " is not UTF-8 without NUL"
 	}
 	return ""
 }

@@ -67,7 +67,9 @@ func (n *Node) start() error {
 	if err != nil {
 		return fmt.Errorf("quotatest: node %s: %w", n.ID, err)
 	}
-	n.Addr = l.Addr().String()
+	if n.Addr == "" { // once, before anybody knows the node: it is read without a lock
+		n.Addr = l.Addr().String()
+	}
 	n.listener = &tracked{Listener: l, open: map[*trackedConn]bool{}}
 	n.grpc = grpc.NewServer(grpc.WaitForHandlers(true), grpc.MaxConcurrentStreams(maxStreams))
 	quoratev1.RegisterQuotaServer(n.grpc, &service{node: n})

@@ -3,6 +3,7 @@ package quotatest_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -530,4 +531,27 @@ classes: {convert: {limits: [{name: per-minute, limit: 4, window: 60s}]}}`)
 			t.Error("an option beyond its bounds is taken")
 		}
 	}
+}
+
+// Shows, with the race detector, that addresses may be asked for while nodes end and start again, and stay the same.
+func TestAddressesAreFixed(t *testing.T) {
+	s := quotatest.Start(t, testPolicy, quotatest.InMemory())
+	want := s.Addrs()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 2000 {
+			if got := s.Addrs(); !slices.Equal(got, want) {
+				t.Errorf("the addresses are %v, and were %v", got, want)
+				return
+			}
+		}
+	}()
+	for range 5 {
+		s.Stop()
+		if err := s.Restart(); err != nil {
+			t.Error(err)
+		}
+	}
+	<-done
 }

@@ -13,15 +13,11 @@ import (
 	"github.com/quorate/quorate/internal/errtable"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
+	"github.com/quorate/quorate/sdk/internal/bound"
 )
 
-// The bounds of a stream, the real ones'.
-const (
-	maxFrameChecks = 1024
-	maxFrameBytes  = 256 << 10
-	// maxOpen bounds the checks of a stream that are not answered yet.
-	maxOpen = 4096
-)
+// maxOpen bounds the checks of a stream that are not answered yet, as the real one does.
+const maxOpen = 4096
 
 // checkStream is one stream of checks.
 type checkStream struct {
@@ -77,9 +73,9 @@ func (c *checkStream) frame(ctx context.Context, frame *quoratev1.CheckStreamReq
 	c.node.locked(func() {
 		c.node.count(func(of *Counts) { of.Frames, of.Largest = of.Frames+1, max(of.Largest, n) })
 	})
-	if size := proto.Size(frame); n > maxFrameChecks || size > maxFrameBytes {
+	if size := proto.Size(frame); n > bound.FrameChecks || size > bound.FrameBytes {
 		return quotaerr.New(quotaerr.InvalidArgument, "the frame has %d checks and %d bytes: send at most %d and %d",
-			n, size, maxFrameChecks, maxFrameBytes)
+			n, size, bound.FrameChecks, bound.FrameBytes)
 	}
 	for _, check := range frame.GetChecks() {
 		if !c.enter(check.GetSequence()) {
@@ -171,7 +167,7 @@ func (c *checkStream) send() {
 		delete(c.open, a.GetSequence())
 	}
 	c.mu.Unlock()
-	for frame := range slices.Chunk(answers, maxFrameChecks) {
+	for frame := range slices.Chunk(answers, bound.FrameChecks) {
 		if c.stream.Send(&quoratev1.CheckStreamResponse{Answers: frame}) != nil {
 			return
 		}

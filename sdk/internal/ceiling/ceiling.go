@@ -3,23 +3,28 @@ package ceiling
 import (
 	"hash/maphash"
 	"math"
-	"sync/atomic"
+	"sync"
 )
 
 const (
-	rows    = 2
-	columns = 1 << 14
-	second  = int64(1_000_000_000)
-	low     = 1<<32 - 1
+	rows = 4
+	// columns are 1<<columnBits; the four rows take the 64 bits of one hash.
+	columnBits = 16
+	columns    = 1 << columnBits
+	second     = int64(1_000_000_000)
+	low        = 1<<32 - 1
 )
 
-// Ceiling counts checks per principal and second. It is for concurrent use.
+// Ceiling counts checks per principal and second, in a count-min sketch (Cormode and Muthukrishnan, 2005) that is
+// updated conservatively (Estan and Varghese, 2002). It is for concurrent use.
 type Ceiling struct {
 	perSecond uint64
 	seed      maphash.Seed
-	// cells hold the second, in the upper half, and the count in it. A principal counts in one cell of each row, and
-	// the smaller count is his, or more.
-	cells [rows][columns]atomic.Uint64
+
+	mu sync.Mutex // guards cells; held for four of them
+	// cells hold the second, in the upper half, and the count in it. A principal has one cell in each row, and the
+	// smallest of their counts is his, or more.
+	cells [rows][columns]uint64
 }
 
 // New makes a ceiling; nil, which lets all through, for 0.
@@ -38,30 +43,29 @@ func (c *Ceiling) Take(nowNanos int64, principal string) (ok bool, waitNanos int
 	}
 	h := maphash.String(c.seed, principal)
 	now := uint64(nowNanos/second+1) & low
-	first, second32 := &c.cells[0][h%columns], &c.cells[1][h>>32%columns]
-	if least(first, second32, now) >= c.perSecond {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var own [rows]*uint64
+	least := uint64(math.MaxUint64)
+	for i := range own {
+		own[i] = &c.cells[i][h>>(i*columnBits)%columns]
+		least = min(least, in(*own[i], now))
+	}
+	if least >= c.perSecond {
 		return false, second - nowNanos%second
 	}
-	count(first, now)
-	count(second32, now)
+	for _, cell := range own { // those with more belong to others as well, and count enough already
+		if in(*cell, now) == least {
+			*cell = now<<32 | (least + 1)
+		}
+	}
 	return true, 0
 }
 
-// least is the smaller of the counts of two cells in this second.
-func least(a, b *atomic.Uint64, now uint64) uint64 { return min(in(a.Load(), now), in(b.Load(), now)) }
-
+// in is a cell's count in this second.
 func in(cell, now uint64) uint64 {
 	if cell>>32 != now {
 		return 0
 	}
 	return cell & low
-}
-
-func count(cell *atomic.Uint64, now uint64) {
-	for {
-		old := cell.Load()
-		if cell.CompareAndSwap(old, now<<32|(in(old, now)+1)) {
-			return
-		}
-	}
 }

@@ -2,12 +2,13 @@
 // and brings each its answer.
 //
 // Guarantees: what queued while the last frame was being sent leaves in the next one, with no timer in between; a frame
-// has at most MaxFrameChecks and MaxFrameBytes. Each check gets exactly one result, by its deadline. A result says
-// whether the check may have left: of what was handed to a stream that broke, or that the caller stopped waiting for,
-// the fate is unknown; of what was still queued nothing can have been consumed. A node that has answered nothing for
-// SilentAfter although checks wait is given up: its stream ends, all its checks get a result, and Suspect says so for a
-// while. One that merely answers late is not. The next check opens a stream again. No goroutine or timer is left after
-// Close.
+// has at most bound.FrameChecks and bound.FrameBytes. Each check gets exactly one result, by its deadline. A result
+// says whether the check may have left: of what was handed to a stream that broke, or that the caller stopped waiting
+// for, the fate is unknown; of what was still queued nothing can have been consumed. An answer that has come in counts,
+// also when its stream has ended meanwhile. A node that has answered nothing for SilentAfter although checks were sent,
+// has not taken a frame in for so long, or a stream to which has not opened, is given up: its stream ends, all its
+// checks get a result, and Suspect says so for a while. One that merely answers late is not, nor is one for checks that
+// never left. The next check opens a stream again. No goroutine or timer is left after Close.
 //
 // The caller bounds how many checks it asks at once: a check that nobody waits for any more is not kept. It retries,
 // under the same decision id.

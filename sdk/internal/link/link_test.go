@@ -125,7 +125,7 @@ func TestAnswersFindTheirChecks(t *testing.T) {
 		if n.Waiting() != 0 {
 			t.Errorf("%d wait", n.Waiting())
 		}
-		if n.mu.Lock(); n.armed || n.waitingSince != 0 {
+		if n.mu.Lock(); n.armed || n.stream.dueSince() != 0 {
 			t.Error("the watchdog runs although nothing is owed")
 		}
 		n.mu.Unlock()

@@ -4,11 +4,14 @@ import (
 	"container/list"
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorate/quorate/internal/errtable"
@@ -18,10 +21,6 @@ import (
 )
 
 const (
-	// MaxFrameChecks bounds the checks of a frame, as the service does.
-	MaxFrameChecks = 1024
-	// MaxFrameBytes bounds a frame, as the service does.
-	MaxFrameBytes = 256 << 10
 	// SilentAfter is how long a node may answer nothing although checks wait.
 	SilentAfter = time.Second
 	// suspectFor is how long a node that was given up counts as suspect, unless it answers.
@@ -34,7 +33,9 @@ const (
 var (
 	ErrTimeout = errors.New("no answer came in time")
 	ErrClosed  = errors.New("the connection was closed")
-	errSilent  = errors.New("the node has answered nothing for a second, and was given up")
+	// ErrUnknownCall: who was asked does not know CheckStream.
+	ErrUnknownCall = errors.New("there is no CheckStream: is it a node, and as new as this client?")
+	errSilent      = errors.New("the node has answered nothing for a second, and was given up")
 )
 
 // Result is what became of one check. Without Err it is an answer.
@@ -48,7 +49,7 @@ type Result struct {
 	Leader string
 	// Err is why there was no answer.
 	Err error
-	// Unsent: the check has not left this process.
+	// Unsent: the check has not left this process, or nobody has read it. Nothing was consumed.
 	Unsent bool
 	// SentNanos is the clock's reading before the check was sent, ReceivedNanos when the answer was there.
 	SentNanos, ReceivedNanos int64
@@ -71,24 +72,27 @@ type Node struct {
 	wake     chan struct{} // for the sender, which sleeps while nothing is queued
 	work     sync.WaitGroup
 
-	mu     sync.Mutex // guards the rest
-	queue  list.List  // of *call, in order
-	stream *stream    // nil while there is none
-	closed bool
-	// waitingSince is when the node began to owe an answer: 0 while it owes none.
-	waitingSince int64
+	mu           sync.Mutex // guards the rest
+	queue        list.List  // of *call, in order
+	stream       *stream    // to send over; nil while there is none
+	closed       bool
 	suspectUntil int64
-	watchdog     *time.Timer // runs only while the node owes an answer
+	watchdog     *time.Timer // runs only while something of the node is due
 	armed        bool
 }
 
-// stream is one CheckStream. n.mu guards it.
+// stream is one CheckStream. n.mu guards it. Of several at a time, all but the newest have ended at the other end, and
+// only what has come in is still to be handed out.
 type stream struct {
 	cancel   context.CancelFunc
 	grpc     grpc.BidiStreamingClient[quoratev1.CheckStreamRequest, quoratev1.CheckStreamResponse] // nil while it opens
 	next     uint64
 	waiting  map[uint64]*call
 	answered bool
+
+	// The clock's readings when: it began to open; the node began to owe an answer, 0 while it owes none; the frame that
+	// is being sent was begun, 0 when none is; the node answered last.
+	beganNanos, owedNanos, sendingNanos, heardNanos int64
 }
 
 // call is one check on its way. n.mu guards it, but for done.
@@ -168,7 +172,6 @@ func (n *Node) enqueue(c *call) bool {
 		return false
 	}
 	c.queued = n.queue.PushBack(c)
-	n.owe()
 	n.rouse()
 	return true
 }
@@ -214,7 +217,6 @@ func (n *Node) failAll(why error) {
 		n.stream = nil
 		s.end(n, Result{Err: why})
 	}
-	n.waitingSince = 0
 }
 
 // end ends a stream: what waits on it gets r. n.mu is held.
@@ -225,12 +227,19 @@ func (s *stream) end(n *Node, r Result) {
 	}
 }
 
-// owe notes that an answer is owed from now on, unless one was before. n.mu is held.
-func (n *Node) owe() {
-	if n.waitingSince == 0 {
-		n.waitingSince = n.now()
+// dueSince is since when the node should have done something: have opened the stream, answered, or taken a frame in. 0
+// when nothing is due. What is only queued is not the node's to answer. n.mu is held.
+func (s *stream) dueSince() int64 {
+	if s.grpc == nil {
+		return s.beganNanos
 	}
-	n.arm(SilentAfter)
+	since := s.owedNanos
+	if s.sendingNanos != 0 {
+		if stuck := max(s.sendingNanos, s.heardNanos); since == 0 || stuck < since {
+			since = stuck
+		}
+	}
+	return since
 }
 
 // arm has the node looked at after a while, unless that is to happen already. n.mu is held.
@@ -246,15 +255,19 @@ func (n *Node) arm(after time.Duration) {
 	n.armed = true
 }
 
-// look gives the node up if it has owed an answer for too long.
+// look gives the node up if something was due for too long.
 func (n *Node) look() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.armed = false
-	if n.waitingSince == 0 || n.closed {
+	if n.closed || n.stream == nil {
 		return
 	}
-	if left := SilentAfter - time.Duration(n.now()-n.waitingSince); left > 0 {
+	since := n.stream.dueSince()
+	if since == 0 {
+		return
+	}
+	if left := SilentAfter - time.Duration(n.now()-since); left > 0 {
 		n.arm(left)
 		return
 	}
@@ -271,22 +284,15 @@ var doorReasons = map[quotaerr.Reason]bool{
 // ofStream is what the end of a stream says to the checks that wait on it.
 func (s *stream) ofStream(err error) Result {
 	e := errtable.FromStatus(err)
-	if !s.answered && (doorReasons[e.Reason] || unimplemented(err)) {
+	switch {
+	case s.answered:
+	case status.Code(err) == codes.Unimplemented: // whoever it is, he has not read what was sent
+		return Result{Err: fmt.Errorf("%w: %w", ErrUnknownCall, err), Unsent: true}
+	case doorReasons[e.Reason]:
 		return Result{Unsure: true, Refusal: &quoratev1.Refusal{
 			Reason: string(e.Reason), Message: errtable.PublicMessage(e),
 			RetryAfterMs: errtable.Wait(e).Milliseconds(),
 		}}
 	}
 	return Result{Err: err}
-}
-
-// Waiting is how many checks wait, to be sent or for their answer.
-func (n *Node) Waiting() int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	waiting := n.queue.Len()
-	if n.stream != nil {
-		waiting += len(n.stream.waiting)
-	}
-	return waiting
 }

@@ -7,10 +7,8 @@ import (
 	"runtime"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
+	"github.com/quorate/quorate/sdk/internal/bound"
 )
 
 // send is the sender: while checks are queued it sends frame after frame.
@@ -38,17 +36,24 @@ func (n *Node) sendFrame() bool {
 		return false
 	}
 	n.counters.Frames.Add(1)
-	if err := s.grpc.Send(frame); err != nil {
-		n.detach(s, err)
-	}
+	err := s.grpc.Send(frame)
+	n.sent(s, err)
 	return true
 }
 
-// detach has the next frame sent over another stream. What has become of s, its receiver is told: io.EOF says that it
-// has ended already. It may be that a part of the frame has left.
-func (n *Node) detach(s *stream, err error) {
+// sent notes that a frame has left, or not.
+func (n *Node) sent(s *stream, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if s.sendingNanos = 0; err != nil {
+		n.detach(s, err)
+	}
+}
+
+// detach has the next frame sent over another stream. What has become of s, its receiver is told: io.EOF says that
+// it has ended already, and answers may still be on their way to the receiver. It may be that a part of the frame
+// has left. n.mu is held.
+func (n *Node) detach(s *stream, err error) {
 	if n.stream == s {
 		n.stream = nil
 	}
@@ -69,8 +74,9 @@ func (n *Node) open() (*stream, bool) {
 		return s, true
 	}
 	ctx, cancel := context.WithCancel(n.life)
-	s := &stream{cancel: cancel, waiting: map[uint64]*call{}}
+	s := &stream{cancel: cancel, waiting: map[uint64]*call{}, beganNanos: n.now()}
 	n.stream = s
+	n.arm(SilentAfter)
 	n.mu.Unlock()
 
 	g, err := n.client.CheckStream(ctx) // waits while the connection is being made
@@ -107,8 +113,9 @@ func (n *Node) take(s *stream) *quoratev1.CheckStreamRequest {
 		return nil
 	}
 	now := n.now()
-	frame := &quoratev1.CheckStreamRequest{Checks: make([]*quoratev1.StreamedCheck, 0, min(n.queue.Len(), MaxFrameChecks))}
-	for room := MaxFrameBytes; len(frame.Checks) < MaxFrameChecks; {
+	frame := &quoratev1.CheckStreamRequest{}
+	frame.Checks = make([]*quoratev1.StreamedCheck, 0, min(n.queue.Len(), bound.FrameChecks))
+	for room := bound.FrameBytes; len(frame.Checks) < bound.FrameChecks; {
 		e := n.queue.Front()
 		if e == nil {
 			break
@@ -133,6 +140,10 @@ func (n *Node) take(s *stream) *quoratev1.CheckStreamRequest {
 	if len(frame.Checks) == 0 {
 		return nil
 	}
+	if s.sendingNanos = now; s.owedNanos == 0 {
+		s.owedNanos = now
+	}
+	n.arm(SilentAfter)
 	return frame
 }
 
@@ -151,18 +162,19 @@ func (n *Node) receive(s *stream) {
 func (n *Node) answered(s *stream, frame *quoratev1.CheckStreamResponse) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.stream != s {
-		return
-	}
 	s.answered = true
-	n.waitingSince, n.suspectUntil = 0, 0
+	s.owedNanos, s.heardNanos = 0, n.now()
+	if n.stream == s {
+		n.suspectUntil = 0
+	}
 	for _, a := range frame.GetAnswers() {
 		if c := s.waiting[a.GetSequence()]; c != nil {
 			n.finish(c, Result{Decision: a.GetDecision(), Refusal: a.GetRefusal(), Leader: a.GetLeader()})
 		}
 	}
-	if len(s.waiting) > 0 || n.queue.Len() > 0 {
-		n.owe()
+	if len(s.waiting) > 0 {
+		s.owedNanos = s.heardNanos
+		n.arm(SilentAfter)
 	}
 }
 
@@ -174,11 +186,7 @@ func (n *Node) broken(s *stream, err error) {
 		n.stream = nil
 	}
 	s.end(n, s.ofStream(err))
-	n.waitingSince = 0
 	if n.queue.Len() > 0 {
-		n.owe()
 		n.rouse()
 	}
 }
-
-func unimplemented(err error) bool { return status.Code(err) == codes.Unimplemented }

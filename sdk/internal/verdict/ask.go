@@ -41,8 +41,9 @@ func Ask(ctx context.Context, c Checker, rule caller.Rule, req *caller.Request) 
 	return ds, nil
 }
 
-// withoutDeadline is ctx without its deadline, which a public caller may have set: one that ends before the class's timeout
-// counts as the timeout, so that he would choose when the failure mode decides. If he goes away it ends all the same.
+// withoutDeadline is ctx without its deadline, which a public caller may have set: one that ends before the class's
+// timeout counts as the timeout, so that he would choose when the failure mode decides. If he goes away it ends all
+// the same.
 func withoutDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	undated, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {

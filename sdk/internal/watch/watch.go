@@ -23,6 +23,8 @@ const (
 	LiveFor = 5 * time.Second
 	// SilentAfter is how long a node may say nothing.
 	SilentAfter = 5 * time.Second
+	// BehindFor is how long a node may be behind what was seen elsewhere.
+	BehindFor = 5 * time.Second
 	// firstWithin is how long a node may take to say something at all.
 	firstWithin = 2 * time.Second
 	// pauseLeast and pauseMost bound the wait after a node broke off, or none could be watched.
@@ -54,6 +56,9 @@ type Watcher struct {
 	Dial    func(Target) (*grpc.ClientConn, error)
 	Sink    Sink
 	Log     *slog.Logger
+	// Seen is what answers have told since: the newest policy revision, and whether owners have newer epochs than the
+	// map. nil: nothing.
+	Seen func() (revision uint64, mapBehind bool)
 	// Now reads a monotonic clock, in nanoseconds, above 0.
 	Now func() int64
 
@@ -66,10 +71,12 @@ type Watcher struct {
 	// What follows is for Run's goroutine.
 	cluster     string
 	incarnation uint64
+	mapVersion  uint64 // the newest
 	revision    uint64
 	restored    bool // and no settings have come since
 	haveMap     bool
 	haveClasses bool
+	known       bool // that is, ready
 	left        Target
 	announced   bool // that the watch is lost
 }
@@ -164,7 +171,7 @@ func (w *Watcher) watch(ctx context.Context, t Target) error {
 		return because(ctx, err)
 	}
 	var parts assembly
-	said := false
+	said, behindSince := false, int64(0)
 	for {
 		m, err := stream.Recv()
 		if err != nil {
@@ -174,10 +181,23 @@ func (w *Watcher) watch(ctx context.Context, t Target) error {
 		if err := w.take(m, &parts); err != nil {
 			return fmt.Errorf("the configuration cannot be used: %w", err)
 		}
-		w.lastNanos.Store(w.Now())
+		now := w.Now()
+		behind, outdated := w.behind(&parts)
+		switch {
+		case !behind:
+			behindSince = 0
+		case behindSince == 0:
+			behindSince = now
+		case now-behindSince >= int64(BehindFor):
+			return errors.New("the node is behind: it still tells an older map or policy than was seen elsewhere")
+		}
+		if outdated && w.known {
+			continue // it confirms nothing
+		}
+		w.lastNanos.Store(now)
 		w.connected.Store(true)
 		if !said && w.haveMap && (w.haveClasses || m.GetMap() == nil && m.GetPolicy() == nil) {
-			said, w.announced = true, false
+			said, w.known, w.announced = true, true, false
 			w.readyOnce.Do(func() { close(w.ready) })
 			w.Log.Info("the configuration is watched", "node", t.Addr, "cluster", w.cluster, "policy_revision", w.revision)
 		}
@@ -192,17 +212,31 @@ func because(ctx context.Context, err error) error {
 	return err
 }
 
-// assembly collects the messages of one revision.
+// assembly is what one node has told: the messages of one revision, and the newest map and whole policy.
 type assembly struct {
 	revision uint64
 	classes  []*quoratev1.ClassSettings
+
+	toldMap, toldRevision uint64 // 0: none yet
+}
+
+// behind reports whether a node is behind what was seen; and whether what it has told is outdated, a map or a policy of
+// which there is a newer one. That an owner's epoch is newer than the map's says only that another node may know more.
+func (w *Watcher) behind(parts *assembly) (behind, outdated bool) {
+	revision := w.revision
+	if w.Seen != nil {
+		var seen uint64
+		seen, behind = w.Seen()
+		revision = max(revision, seen)
+	}
+	outdated = parts.toldMap != 0 && parts.toldMap < w.mapVersion ||
+		parts.toldRevision != 0 && parts.toldRevision < revision
+	return behind || outdated, outdated
 }
 
 // take takes what is new in a message.
 func (w *Watcher) take(m *quoratev1.WatchConfigResponse, parts *assembly) error {
 	switch {
-	case m.GetClusterId() == "" && m.GetMap() == nil && m.GetPolicy() == nil:
-		return nil
 	case m.GetClusterId() == "":
 		return errors.New("it names no cluster")
 	case w.cluster != "" && m.GetClusterId() != w.cluster:
@@ -216,7 +250,8 @@ func (w *Watcher) take(m *quoratev1.WatchConfigResponse, parts *assembly) error 
 		if incarnation := routes.Version() >> restoredMapShift; incarnation > w.incarnation {
 			w.incarnation, w.restored = incarnation, true // revisions may begin earlier
 		}
-		w.haveMap = true
+		w.haveMap, parts.toldMap = true, routes.Version()
+		w.mapVersion = max(w.mapVersion, routes.Version())
 		w.Sink.Map(routes)
 	}
 	w.cluster = m.GetClusterId()
@@ -228,7 +263,7 @@ func (w *Watcher) takePolicy(p *quoratev1.PolicySettings, parts *assembly) error
 		return nil
 	}
 	if parts.revision != p.GetRevision() {
-		*parts = assembly{revision: p.GetRevision()}
+		parts.revision, parts.classes = p.GetRevision(), nil
 	}
 	if parts.classes = append(parts.classes, p.GetClasses()...); len(parts.classes) > class.MaxClasses {
 		return fmt.Errorf("policy revision %d has more classes than %d", p.GetRevision(), class.MaxClasses)
@@ -237,7 +272,7 @@ func (w *Watcher) takePolicy(p *quoratev1.PolicySettings, parts *assembly) error
 		return nil
 	}
 	set := class.FromProto(p.GetRevision(), p.GetVersion(), parts.classes)
-	*parts = assembly{}
+	parts.revision, parts.classes, parts.toldRevision = 0, nil, set.Revision
 	w.haveClasses = true
 	if set.Revision < w.revision && !w.restored {
 		return nil // this node is behind, and will say so again when it is not

@@ -54,16 +54,17 @@ func settings(revision uint64, more bool, names ...string) *quoratev1.PolicySett
 }
 
 // Shows what the sink is told of a course of messages: a policy counts when its last part is there, an older revision of
-// a node that is behind never, but any after a restore.
+// a node that is behind never, but any after a restore; and that a node counts as behind just then.
 func TestTake(t *testing.T) {
 	s := &told{}
 	w := New(&Watcher{Sink: s})
 	var parts assembly
+	outdated := map[int]bool{}
 	for i, m := range []*quoratev1.WatchConfigResponse{
 		message(mapAt(3), nil),
 		message(nil, settings(5, true, "default", "a")),
 		message(nil, settings(5, false, "b")),
-		{}, message(nil, nil),
+		message(nil, nil),
 		message(nil, settings(6, true, "x", "y")), // a newer one comes before it is complete
 		message(nil, settings(7, false, "default")),
 		message(mapAt(2), settings(6, false, "default")), // this node is behind
@@ -73,6 +74,14 @@ func TestTake(t *testing.T) {
 		if err := w.take(m, &parts); err != nil {
 			t.Errorf("message %d: %v", i, err)
 		}
+		if behind, old := w.behind(&parts); behind != old {
+			t.Errorf("message %d: behind %t, outdated %t", i, behind, old)
+		} else if old {
+			outdated[i] = true
+		}
+	}
+	if diff := cmp.Diff(map[int]bool{6: true, 8: true}, outdated); diff != "" {
+		t.Error(diff)
 	}
 	want := []string{
 		"map 3", "revision 5 of 3 classes, restored false", "revision 7 of 1 classes, restored false", "map 2",
@@ -83,7 +92,7 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// Shows that what cannot be is refused, and that nothing of it reaches the sink: no cluster, another one, a map that makes
+// Shows that what cannot be is refused, and that nothing of it reaches the sink: no cluster, not even in a beat, another one, a map that makes
 // no sense, too many classes.
 func TestTakeRefuses(t *testing.T) {
 	bad := func(change func(*quoratev1.RoutingMap)) *quoratev1.WatchConfigResponse {
@@ -93,7 +102,7 @@ func TestTakeRefuses(t *testing.T) {
 	}
 	many := make([]string, class.MaxClasses+1)
 	for name, m := range map[string]*quoratev1.WatchConfigResponse{
-		"no cluster": {Map: mapAt(9)}, "another": {ClusterId: "d", Map: mapAt(9)}, "another's beat": {ClusterId: "d"},
+		"no cluster": {Map: mapAt(9)}, "a beat of none": {}, "another": {ClusterId: "d", Map: mapAt(9)}, "another's beat": {ClusterId: "d"},
 		"seed":         bad(func(m *quoratev1.RoutingMap) { m.Seed = m.Seed[:15] }),
 		"long seed":    bad(func(m *quoratev1.RoutingMap) { m.Seed = append(m.Seed, 0) }),
 		"slots":        bad(func(m *quoratev1.RoutingMap) { m.Ranges[0].Slots.LastSlot = 1 << 16 }),
