@@ -1,7 +1,7 @@
 package fsm
 
-// peek tells the usage that a check of one class would be measured against. It changes no answer, nor the digest: it may
-// unpack what has come by a plan.
+// peek tells the usage that a check of one class would be measured against. It changes no answer, nor the digest: it
+// may unpack what has come by a plan.
 func (m *Machine) peek(p *Peek) Usage {
 	u := Usage{AsOf: m.now, Revision: m.rev.number(), Version: m.rev.policy.Version}
 	if err := ValidatePeek(p); err != nil {

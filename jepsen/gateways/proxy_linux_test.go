@@ -242,8 +242,8 @@ drain: {delay: 0s}
 	go func() { p.ended <- errors.Join(p.cmd.Wait(), log.Close()) }()
 	w.t.Cleanup(func() {
 		if p.cmd.ProcessState == nil { // the test has failed before it ended it
-			_ = p.cmd.Process.Kill()
-			<-p.ended
+			must(w.t, p.cmd.Process.Kill())
+			<-p.ended //nolint:errcheck // that it was killed
 		}
 		if w.t.Failed() {
 			words, _ := os.ReadFile(file("proxy.log"))
