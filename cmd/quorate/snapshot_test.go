@@ -269,8 +269,8 @@ func TestSnapshotInspect(t *testing.T) {
 of cluster c1 at 2023-11-14T22:13:20Z: 1 partition, 12 keys, policy p7 (2), %s
 by program v1, incarnation 4, map version 9
 
-PARTITION  SLOTS      KEYS  RECORDS  APPLIED  DIGEST                            SIZE
-p3         0-16383@5    12        3       77  abababababababababababababababab  2.9 KiB
+PARTITION  SLOTS        KEYS  RECORDS  APPLIED  DIGEST                            SIZE
+p3         0-16383@0.5    12        3       77  abababababababababababababababab  2.9 KiB
 `, file, digest, sizeText(int64(len(src))))
 	if diff := cmp.Diff(want, mustRun(t, "snapshot", "inspect", file).stdout); diff != "" {
 		t.Error(diff)
