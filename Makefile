@@ -122,6 +122,32 @@ bench-moves: build ## move 100,000 keys under load: how long nobody decides, how
 	cd jepsen && QUORATE_BINARY=$(CURDIR)/$(BIN)/quorate \
 	  $(GO) test -tags=$(TAGS) -count=1 -v -timeout 30m -run '^$$' -bench '^BenchmarkFreeze$$' -benchtime 1x ./cluster
 
+# The Go benchmarks: each COUNT times, beside those of the run before, which data/bench keeps, or of BASE=FILE.
+BENCH ?= .
+COUNT ?= 6
+BENCHTIME ?= 200ms
+BENCH_PACKAGES ?= ./fsm ./partition/... ./policy ./rpc ./sdk/... ./bench
+BASE ?= data/bench/before.txt
+
+.PHONY: bench
+bench: $(TOOLS)/benchstat ## run the Go benchmarks, with allocations, and compare them with the run before
+	@mkdir -p data/bench; [ ! -s data/bench/now.txt ] || mv data/bench/now.txt data/bench/before.txt
+	$(GO) test -tags=$(TAGS) -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) -benchtime $(BENCHTIME) -timeout 60m \
+	  $(BENCH_PACKAGES) | tee data/bench/now.txt.part
+	@mv data/bench/now.txt.part data/bench/now.txt
+	@if [ -s '$(BASE)' ]; then $(TOOLS)/benchstat '$(BASE)' data/bench/now.txt; \
+	  else $(TOOLS)/benchstat data/bench/now.txt; fi
+
+# Redis and etcd are Debian's: apt-get install redis-server etcd-server. What is missing is left out, and said so.
+PEER_ROUNDS ?= 5
+PEER_FLAGS ?=
+
+.PHONY: bench-peers
+bench-peers: build ## measure Quorate beside Redis, etcd and Gubernator; writes docs/performance.md
+	cd bench/peers && $(GO) build -tags=$(TAGS) -o $(abspath $(BIN))/quorate-peers .
+	$(BIN)/quorate-peers -quorate $(abspath $(BIN))/quorate -rounds $(PEER_ROUNDS) -doc docs/performance.md \
+	  -svg docs/performance-peers.svg $(PEER_FLAGS)
+
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint $(TOOLS)/buf ## check style, likely mistakes and forbidden imports
 	@unformatted=$$($(GOFMT) -l $$(find . -name '*.go' -not -path './$(BIN)/*' -not -path './data/*')); \
@@ -168,6 +194,8 @@ $(TOOLS)/golangci-lint: tools/lint/go.mod tools/lint/go.sum
 	$(call build-tool,lint,github.com/golangci/golangci-lint/v2/cmd/golangci-lint)
 $(TOOLS)/buf: tools/buf/go.mod tools/buf/go.sum
 	$(call build-tool,buf,github.com/bufbuild/buf/cmd/buf)
+$(TOOLS)/benchstat: tools/benchstat/go.mod tools/benchstat/go.sum
+	$(call build-tool,benchstat,golang.org/x/perf/cmd/benchstat)
 $(TOOLS)/protoc-gen-go: tools/protoc/go.mod tools/protoc/go.sum
 	$(call build-tool,protoc,google.golang.org/protobuf/cmd/protoc-gen-go)
 $(TOOLS)/protoc-gen-go-grpc: tools/protoc/go.mod tools/protoc/go.sum

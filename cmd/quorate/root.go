@@ -70,6 +70,7 @@ func newRoot() *cobra.Command {
 		newDev(o),
 		newServer(),
 		newGateway(o),
+		newBench(o), newCapacity(o),
 		newVersion(o),
 		newCompletion(),
 		newCert(o),
