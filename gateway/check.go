@@ -81,8 +81,8 @@ func (c *Config) checkBounds(p *problems) {
 	between(p, "bounds.max_header_bytes", c.Bounds.MaxHeaderBytes, 1<<10, maxHeaderBytes)
 	lasting(p, "bounds.header_timeout", c.Bounds.HeaderTimeout, time.Millisecond, maxShortWait)
 	lasting(p, "bounds.idle_timeout", c.Bounds.IdleTimeout, time.Millisecond, maxShortWait)
-	if c.Cluster.ConfigGrace < 0 {
-		p.add("cluster.config_grace", "%s: set it to 0s or more", c.Cluster.ConfigGrace)
+	if c.Cluster.ConfigGrace < sdk.MinConfigGrace {
+		p.add("cluster.config_grace", "%s: set it to %s or more", c.Cluster.ConfigGrace, sdk.MinConfigGrace)
 	}
 	between(p, "cluster.max_in_flight", c.Cluster.MaxInFlight, 1, 1<<24)
 	between(p, "cluster.principal_ceiling", c.Cluster.PrincipalCeiling, 1, 1<<30)

@@ -8,7 +8,9 @@
 // leaders is kept beside the map, and only while it belongs to the epoch that the map gives.
 //
 // [Next] is a pure function of what is known of a decision so far and of the last error: it never sends more
-// often, or later, than a gateway may, and it says when something may have been consumed.
+// often, or later, than a gateway may, and it says when something may have been consumed. An attempt that could not
+// be sent is none of the sends that a decision has: while no node can be reached it goes on, with growing waits, for
+// as long as there is time, so that a restart of the nodes is outlasted by who may wait for it.
 //
 // It also says when a class's failure mode decides: where no owner could be reached, and only there. That is so if
 // an attempt could not be sent or got no answer, or met a node without a majority or lease, and if no node leads:

@@ -19,6 +19,10 @@ const (
 	// baseWaitNanos is the wait before a retry at an owner that is not ready, when it names none: 5 ms. It
 	// doubles with each send.
 	baseWaitNanos = int64(5_000_000)
+	// mostDoublings bounds that wait: 160 ms.
+	mostDoublings = 5
+	// unsentWaitNanos bounds the wait while no node can be reached: 50 ms, so that one that is back is found soon.
+	unsentWaitNanos = int64(50_000_000)
 )
 
 // Failure is an attempt that got no decision.
@@ -42,6 +46,8 @@ type Attempts struct {
 	HorizonNanos    int64 // replay horizon of the class
 	MaybeConsumed   bool  // as an earlier Step said
 	Planned         bool  // as an earlier Step said
+	// Unsent is how many of the attempts did not leave this process, as an earlier Step said.
+	Unsent int
 }
 
 // Action is what to do next.
@@ -76,6 +82,8 @@ type Step struct {
 	MaybeConsumed bool
 	// Planned: an attempt so far met a move of slots or a change of policies. It never goes back.
 	Planned bool
+	// Unsent is how many attempts so far did not leave this process. They do not count against MaxSends.
+	Unsent int
 	// FailureMode: with GiveUp, the class's failure mode decides, because the owner could not be reached: the last
 	// word is that nobody decides, or that nobody leads. It does not where an owner has answered that it is there:
 	// while slots are moved, policies change or there is too much load, no gateway admits by itself. Nor does it where
@@ -83,14 +91,19 @@ type Step struct {
 	FailureMode bool
 }
 
-// Next is what to do after an attempt failed.
+// Next is what to do after an attempt failed. An attempt that did not leave this process is no send: it is followed by
+// one at another replica, at once while there is one that was not asked, and then after growing waits until there is no
+// time left.
 func Next(a Attempts, f Failure) Step {
 	// An outcome that is not known may be an admission; no answer at all is the same. Other reasons are
 	// definite noes for this attempt, but take back nothing of an earlier one.
 	unknown := f.Reason == ReasonOutcomeUnknown || f.Reason == "" && !f.Unsent || !definite[f.Reason] && f.Reason != ""
-	step := Step{MaybeConsumed: a.MaybeConsumed || unknown, Planned: a.Planned || planned[f.Reason]}
+	step := Step{MaybeConsumed: a.MaybeConsumed || unknown, Planned: a.Planned || planned[f.Reason], Unsent: a.Unsent}
+	if f.Unsent {
+		step.Unsent++
+	}
 	step.FailureMode = !step.Planned && (unanswered[f.Reason] || f.Reason == ReasonNotLeader && a.leaderless(f))
-	if len(a.Asked) >= MaxSends || a.LeftNanos <= 0 {
+	if len(a.Asked)-step.Unsent >= MaxSends || a.LeftNanos <= 0 {
 		return step
 	}
 	switch f.Reason {
@@ -112,6 +125,9 @@ func Next(a Attempts, f Failure) Step {
 		step.Action, step.Node, step.WaitNanos = Send, a.same(), f.RetryAfterNanos
 	case "":
 		step.Action, step.Node = Send, a.other()
+		if f.Unsent && slices.Contains(a.Asked, step.Node.ID) {
+			step.WaitNanos = a.unsentWait(step.Unsent) // no replica can be reached at present
+		}
 	default:
 		return step // to be fixed, or for the failure mode: sending again would not help
 	}
@@ -189,7 +205,16 @@ func (a Attempts) other() Node {
 
 // wait is what the error asks for, or the own wait, which doubles.
 func (a Attempts) wait(f Failure) int64 {
-	return max(f.RetryAfterNanos, baseWaitNanos<<max(0, len(a.Asked)-1))
+	return max(f.RetryAfterNanos, baseWaitNanos<<min(max(0, len(a.Asked)-1), mostDoublings))
+}
+
+// unsentWait is the wait before an attempt at a node that was asked before, after so many that did not leave this
+// process: it doubles with each that was more than one a replica, and is half of what is left at most, so that the time
+// is used to its end.
+func (a Attempts) unsentWait(unsent int) int64 {
+	more := max(0, unsent-max(1, len(a.Route.Replicas)))
+	wait := min(baseWaitNanos<<min(more, mostDoublings), unsentWaitNanos)
+	return min(wait, max(a.LeftNanos/2, baseWaitNanos))
 }
 
 // unanswered are the reasons for which nobody could decide: there was no answer, or one that says so.

@@ -69,7 +69,8 @@ func course(t *testing.T, table *router.Table, name string, d *datadriven.TestDa
 			out.WriteString(", may have consumed")
 		}
 		out.WriteByte('\n')
-		a.MaybeConsumed, a.Planned, a.LeftNanos = s.MaybeConsumed, s.Planned, a.LeftNanos-s.WaitNanos
+		a.MaybeConsumed, a.Planned, a.Unsent = s.MaybeConsumed, s.Planned, s.Unsent
+		a.LeftNanos -= s.WaitNanos
 		node := s.Node.ID
 		if s.Action == router.Refresh {
 			a.Route, _ = table.Lookup(name)

@@ -22,6 +22,9 @@ func (c *Client) Check(ctx context.Context, principal, apiClass string, options 
 
 // check decides, step by step: what can be said without the owner, then the owner, then the failure mode.
 func (c *Client) check(ctx context.Context, k *check) (Decision, error) {
+	if ctx == nil {
+		return Decision{}, noContext()
+	}
 	if c.life.Err() != nil {
 		return Decision{}, ErrClosed
 	}
@@ -109,11 +112,20 @@ func (c *Client) admit(k *check, now time.Time) (leave func(), err error) {
 		e.RetryAfter = time.Duration(wait)
 		return nil, e
 	}
+	if !c.flight.Enter(k.principal) {
+		return nil, newError(quotaerr.Overloaded,
+			"as many checks of this principal are in flight as this client lets one have")
+	}
 	if c.inFlight.Add(1) > int64(c.settings.maxInFlight) {
 		c.inFlight.Add(-1)
+		c.flight.Leave(k.principal)
 		return nil, newError(quotaerr.Overloaded, "as many checks are in flight as this client may have")
 	}
-	return func() { c.inFlight.Add(-1) }, nil
+	principal := k.principal // k stays off the heap
+	return func() {
+		c.inFlight.Add(-1)
+		c.flight.Leave(principal)
+	}, nil
 }
 
 // remember keeps a denial as a hint: of a first send, under the newest revision that is known, while the watch is live.

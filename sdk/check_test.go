@@ -303,6 +303,22 @@ func TestImportsNothingOfTheServer(t *testing.T) {
 	}
 }
 
+// Shows that plaintext to a name under .invalid is accepted, as only a dialer of the caller's can lead it anywhere, and
+// that to a name which only looks like one is not.
+func TestInvalidNames(t *testing.T) {
+	client, err := New([]string{"n0.test.invalid:7070"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, client)
+	for _, addr := range []string{"invalid.example:1", "xinvalid:1", "a.invalid.:1"} {
+		if client, err := New([]string{addr}); err == nil {
+			mustClose(t, client)
+			t.Errorf("%s is accepted", addr)
+		}
+	}
+}
+
 // Shows that New refuses what cannot be meant, all of it at once, and plaintext to another machine.
 func TestNewRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -310,13 +326,20 @@ func TestNewRefuses(t *testing.T) {
 		options []Option
 		want    []string
 	}{
-		"nothing":   {nil, nil, []string{"0 addresses"}},
-		"no port":   {[]string{"localhost"}, nil, []string{"host:port"}},
-		"remote":    {[]string{"10.0.0.1:7070", "example.com:1"}, nil, []string{"10.0.0.1", "example.com", "plaintext"}},
-		"no file":   {[]string{"localhost:1"}, []Option{WithPolicyFile("missing.yaml")}, []string{"missing.yaml"}},
-		"no TLS":    {[]string{"x:1"}, []Option{WithTLSFiles("ca.pem", "", "")}, []string{"all three"}},
-		"no such":   {[]string{"x:1"}, []Option{WithTLSFiles("ca.pem", "c.pem", "k.pem")}, []string{"ca.pem", "k.pem"}},
-		"negatives": {[]string{"localhost:1"}, []Option{WithMaxInFlight(0), WithConfigGrace(-1)}, []string{"flight", "grace"}},
+		"nothing": {nil, nil, []string{"0 addresses"}},
+		"no port": {[]string{"localhost"}, nil, []string{"host:port"}},
+		"remote":  {[]string{"10.0.0.1:7070", "example.com:1"}, nil, []string{"10.0.0.1", "example.com", "plaintext"}},
+		"no file": {[]string{"localhost:1"}, []Option{WithPolicyFile("missing.yaml")}, []string{"missing.yaml"}},
+		"no TLS":  {[]string{"x:1"}, []Option{WithTLSFiles("ca.pem", "", "")}, []string{"all three"}},
+		"no such": {[]string{"x:1"}, []Option{WithTLSFiles("ca.pem", "c.pem", "k.pem")}, []string{"ca.pem", "k.pem"}},
+		"negatives": {[]string{"localhost:1"}, []Option{WithMaxInFlight(0), WithConfigGrace(-1), WithPrincipalInFlight(-1)},
+			[]string{"flight", "grace", "principal"}},
+		"short grace": {[]string{"localhost:1"}, []Option{WithConfigGrace(5*time.Second - 1)}, []string{"at least 5s"}},
+		"ports": {[]string{"localhost:0", "localhost:99999", "localhost:http"}, nil,
+			[]string{"localhost:0", "localhost:99999", "localhost:http", "1 to 65535"}},
+		"nil option": {[]string{"localhost:1"}, []Option{WithMaxInFlight(1), nil}, []string{"option 2 is nil"}},
+		"nil TLS":    {[]string{"localhost:1"}, []Option{WithTLS(nil)}, []string{"WithTLS"}},
+		"nil dial":   {[]string{"localhost:1"}, []Option{WithDialOptions(nil)}, []string{"dial option is nil"}},
 	} {
 		client, err := New(c.addrs, c.options...)
 		if err == nil {

@@ -2,11 +2,15 @@ package sdk
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/quorate/quorate/quotaerr"
 	"github.com/quorate/quorate/sdk/internal/bound"
 )
+
+// MaxIdentities is how many identities CheckAll takes.
+const MaxIdentities = 64
 
 // Decisions is what was decided of several identities.
 type Decisions struct {
@@ -61,12 +65,20 @@ type group struct {
 // request with identities of n principals takes up to n timeouts. A deadline of ctx bounds them together, and ends
 // the request for those that it leaves no time.
 //
-// The error is as that of Check; Decisions then has what was decided before, and no Denied.
+// At most MaxIdentities are taken; more are ErrRefused. The error is as that of Check; Decisions then has what was
+// decided before, and no Denied.
 func (c *Client) CheckAll(ctx context.Context, identities []Identity) (Decisions, error) {
-	all := Decisions{Decisions: make([]Decision, len(identities)), Denied: -1}
-	if len(identities) == 0 {
+	all := Decisions{Denied: -1}
+	switch n := len(identities); {
+	case ctx == nil:
+		return all, noContext()
+	case n == 0:
 		return all, newError(quotaerr.InvalidArgument, "there is no identity to check")
+	case n > MaxIdentities:
+		return all, newError(quotaerr.InvalidArgument,
+			fmt.Sprintf("there are %d identities to check: give at most %d", n, MaxIdentities))
 	}
+	all.Decisions = make([]Decision, len(identities))
 	groups := together(identities)
 	for i := range groups {
 		if err := groups[i].check.validate(); err != nil {

@@ -138,6 +138,11 @@ func (c Charge) validate() error {
 	return nil
 }
 
+// noContext is the error of who gives a nil context.
+func noContext() error {
+	return newError(quotaerr.InvalidArgument, "the context is nil: give the request's, or context.Background()")
+}
+
 func malformed(what string, least, most int) error {
 	return newError(quotaerr.InvalidArgument,
 		fmt.Sprintf("%s is not %d to %d bytes of UTF-8 without NUL", what, least, most))

@@ -36,6 +36,7 @@ type Client struct {
 	hints   *hints.Table[Decision]
 	local   *rolling.Log
 	ceiling *ceiling.Ceiling
+	flight  *ceiling.Flight
 
 	// classes are the settings that hold; revision is the newest that was seen, watched or in an answer.
 	classes  atomic.Pointer[class.Set]
@@ -62,7 +63,7 @@ func New(addrs []string, options ...Option) (*Client, error) {
 	}
 	c := &Client{
 		settings: s, start: time.Now(), hints: hints.New[Decision](s.hintCapacity), local: rolling.New(s.localCapacity),
-		ceiling: ceiling.New(s.principalCeiling),
+		ceiling: ceiling.New(s.principalCeiling), flight: ceiling.NewFlight(s.principalFlight),
 	}
 	first, errFile := fileClasses(s.policyFile)
 	c.classes.Store(first)
@@ -145,6 +146,9 @@ func (c *Client) nextID() string {
 // Ready waits until the client has the cluster's configuration. Check does not need it: it waits itself, within the
 // class's timeout.
 func (c *Client) Ready(ctx context.Context) error {
+	if ctx == nil {
+		return noContext()
+	}
 	select {
 	case <-c.life.Done():
 		return ErrClosed

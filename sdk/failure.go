@@ -3,6 +3,7 @@ package sdk
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/quorate/quorate/quotaerr"
@@ -77,7 +78,14 @@ func (c *Client) admitLocally(set *class.Set, k *check, now int64, e *Error) (De
 		return Decision{Allowed: true, Source: SourceLocal, ID: e.ID, Attempts: e.Attempts, Cause: e}, nil
 	}
 	no := *e
-	no.RetryAfter, no.cause = time.Duration(wait), errors.Join(errNoRoom, e.cause)
+	no.cause = errNoRoom
+	if e.cause != nil {
+		no.cause = fmt.Errorf("%w, after: %w", errNoRoom, e.cause)
+	}
+	// The owner may be back before there is room here.
+	if room := time.Duration(wait); room > 0 && (no.RetryAfter <= 0 || room < no.RetryAfter) {
+		no.RetryAfter = room
+	}
 	return Decision{}, &no
 }
 

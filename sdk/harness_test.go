@@ -77,6 +77,7 @@ type node struct {
 	watch  atomic.Int32                                  // watches that are open
 	hole   atomic.Bool                                   // what comes over the wire is lost
 	down   atomic.Bool                                   // nobody listens
+	deaf   atomic.Bool                                   // streams take one more frame, and then none
 	door   error                                         // with which streams are refused; set before the client is made
 }
 
@@ -300,6 +301,9 @@ func (n *node) CheckStream(
 			}
 			for _, a := range n.c.note(n, frame) {
 				answering.Go(func() { n.answer(stream, &sending, a, ended, over) })
+			}
+			if n.deaf.Load() {
+				<-stream.Context().Done()
 			}
 		}
 	}()

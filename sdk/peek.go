@@ -20,6 +20,9 @@ func (c *Client) Peek(ctx context.Context, principal, apiClass, tier string) (*q
 	if err := k.validate(); err != nil {
 		return nil, err
 	}
+	if ctx == nil {
+		return nil, noContext()
+	}
 	within, cancel := context.WithTimeout(ctx, peekTimeout)
 	defer cancel()
 	if err := c.Ready(within); err != nil {

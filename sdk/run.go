@@ -28,6 +28,7 @@ type run struct {
 	attempts      router.Attempts
 	sent          int // how often it has left this process
 	firstNanos    int64
+	unreached     error // why an attempt could not be sent
 
 	// sentNanos and receivedNanos are of the attempt that was answered.
 	sentNanos, receivedNanos int64
@@ -89,8 +90,11 @@ func (r *run) decide(ctx context.Context) (Decision, *failed) {
 			return Decision{}, &failed{err: r.failure(why), mode: step.FailureMode}
 		}
 		node = step.Node
-		if step.Action == router.Refresh {
+		switch newer, _ := r.c.table.Lookup(r.k.principal); {
+		case step.Action == router.Refresh:
 			route, node, epoch = r.refresh(ctx, route)
+		case res.Unsent && newer.MapVersion > route.MapVersion && newer.Node.ID != "":
+			route, node, epoch = newer, newer.Node, epochOf(newer) // nodes may have been replaced meanwhile
 		}
 	}
 }
@@ -184,6 +188,13 @@ func (r *run) send(ctx context.Context, node router.Node, epoch uint64) link.Res
 // next is what to do after an attempt without a decision, and why there was none.
 func (r *run) next(route router.Route, node router.Node, res link.Result) (router.Step, *quotaerr.Error) {
 	why, f := failureOf(res)
+	switch {
+	case !res.Unsent || res.Crowded || res.Err == nil:
+	case !late(res.Err):
+		r.unreached = res.Err
+	case r.unreached != nil: // the last attempt only had no time left to find it out again
+		why.Cause = r.unreached
+	}
 	now := r.c.now()
 	r.attempts.SinceFirstNanos, r.attempts.LeftNanos = now-r.firstNanos, r.deadlineNanos-now
 	r.attempts.MaybeConsumed = r.attempts.MaybeConsumed || res.Unsure
@@ -196,7 +207,7 @@ func (r *run) next(route router.Route, node router.Node, res link.Result) (route
 	default: // it may answer the next one in time; if it answers nothing at all, it is given up
 	}
 	step := router.Next(r.attempts, f)
-	r.attempts.MaybeConsumed, r.attempts.Planned = step.MaybeConsumed, step.Planned
+	r.attempts.MaybeConsumed, r.attempts.Planned, r.attempts.Unsent = step.MaybeConsumed, step.Planned, step.Unsent
 	return step, why
 }
 
@@ -219,10 +230,13 @@ func failureOf(res link.Result) (*quotaerr.Error, router.Failure) {
 		switch {
 		case errors.Is(res.Err, link.ErrUnknownCall):
 			why = quotaerr.Wrap(quotaerr.NoQuorum, res.Err, "the node cannot be asked")
+		case res.Crowded:
+			why = quotaerr.New(quotaerr.Overloaded, "there are more checks under way than are sent in their time")
+			return why, router.Failure{Reason: string(quotaerr.Overloaded), Unsent: true}
 		case res.Unsent:
 			why = quotaerr.Wrap(quotaerr.NoQuorum, res.Err, "the node cannot be reached")
 		case late(res.Err):
-			why.Message = "no answer came within the class's timeout"
+			why = quotaerr.New(quotaerr.OutcomeUnknown, "no answer came within the class's timeout")
 		}
 		return why, router.Failure{Unsent: res.Unsent}
 	case refusal == nil:
@@ -243,7 +257,7 @@ func failureOf(res link.Result) (*quotaerr.Error, router.Failure) {
 }
 
 const (
-	notUnderstood = "the answer is not understood: is this client older than the cluster?"
+	notUnderstood = "the answer is not understood, and this client may be older than the cluster"
 	// maxWaitMillis bounds the waits in an answer: two years, above the longest window with any slow-down of the clock's,
 	// and so little that as nanoseconds they do not overflow.
 	maxWaitMillis = int64(2 * 365 * 24 * 3600 * 1000)

@@ -36,6 +36,9 @@ type Stats struct {
 	InFlight, Hints, LocalHeld, Nodes int
 	// WatchLive: the configuration was confirmed a moment ago.
 	WatchLive bool
+	// WatchError is why the configuration could last not be watched, with the node; empty while it is. Of a cluster other
+	// than the client's it says so: a client is of one cluster for its life.
+	WatchError string
 	// MapVersion and PolicyRevision are of the newest configuration; 0 before the first.
 	MapVersion, PolicyRevision uint64
 }
@@ -48,7 +51,7 @@ func (c *Client) Stats() Stats {
 		RetriesWithheld: c.withheld.Load(), Frames: c.nodes.counters.Frames.Load(), Wasted: c.lost.Load(),
 		NodesGivenUp: c.nodes.counters.GivenUp.Load(), InFlight: int(c.inFlight.Load()), Hints: c.hints.Len(),
 		LocalHeld: c.local.Held(), Nodes: c.nodes.count(), WatchLive: c.watcher.Live(c.now()),
-		PolicyRevision: c.revision.Load(),
+		WatchError: c.watcher.LastError(), PolicyRevision: c.revision.Load(),
 	}
 	if m := c.table.Map(); m != nil {
 		s.MapVersion = m.Version()

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"time"
 
@@ -88,8 +89,13 @@ func (s *settings) mayDial(addr string) error {
 	if err != nil || host == "" || port == "" {
 		return fmt.Errorf("address %q: give host:port", addr)
 	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return fmt.Errorf("address %q: give a port from 1 to 65535", addr)
+	}
 	ip := net.ParseIP(host)
-	if s.plaintext() && !strings.EqualFold(host, "localhost") && (ip == nil || !ip.IsLoopback()) {
+	here := strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback() ||
+		strings.HasSuffix(host, ".invalid") // which is nowhere (RFC 6761): a dialer of the caller's finds it, or nobody
+	if s.plaintext() && !here {
 		return fmt.Errorf("address %q is not loopback: plaintext is for this machine only, give WithTLSFiles or WithTLS",
 			addr)
 	}

@@ -54,7 +54,8 @@ func (c *config) startQuorate(ctx context.Context, at place) (*server, error) {
 		addrs, s.pids = append(addrs, n.GRPC), append(s.pids, n.PID)
 	}
 	client, err := sdk.New(addrs,
-		sdk.WithPrincipalCeiling(0), sdk.WithHintCapacity(0), sdk.WithMaxInFlight(bench.MaxClients))
+		sdk.WithPrincipalCeiling(0), sdk.WithPrincipalInFlight(0), sdk.WithHintCapacity(0),
+		sdk.WithMaxInFlight(bench.MaxClients))
 	if err != nil {
 		return nil, errors.Join(err, s.close())
 	}

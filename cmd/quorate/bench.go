@@ -196,7 +196,7 @@ func (o *options) benchTarget(cmd *cobra.Command, f *benchFlags, clients int) (*
 	if token != "" {
 		return nil, usagef(cmd, "bench asks as a gateway does, by a certificate: give --tls-ca, --tls-cert and --tls-key")
 	}
-	settings := []sdk.Option{sdk.WithMaxInFlight(clients), sdk.WithPrincipalCeiling(0)}
+	settings := []sdk.Option{sdk.WithMaxInFlight(clients), sdk.WithPrincipalCeiling(0), sdk.WithPrincipalInFlight(0)}
 	if !f.hints {
 		settings = append(settings, sdk.WithHintCapacity(0))
 	}

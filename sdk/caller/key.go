@@ -19,7 +19,7 @@ var (
 	// ErrInvalid: it shows one that is not accepted. HTTP 401, gRPC UNAUTHENTICATED.
 	ErrInvalid = errors.New("the credential is not accepted")
 	// ErrMalformed: what it shows cannot be read, or names no possible principal. HTTP 400, gRPC INVALID_ARGUMENT.
-	ErrMalformed = errors.New("the credential is malformed")
+	ErrMalformed = errors.New("the request cannot be read")
 	// ErrUnavailable: what is needed to judge it cannot be reached at present. HTTP 503, gRPC UNAVAILABLE.
 	ErrUnavailable = errors.New("the credential cannot be judged at present")
 )
@@ -36,13 +36,16 @@ type Error struct {
 	Cause error
 }
 
-// Error is the condition, the detail and the cause.
+// Error is the condition, the detail and the cause, each once.
 func (e *Error) Error() string {
-	s := e.Kind.Error() + ": " + e.Detail
-	if e.Cause != nil {
-		s += ": " + e.Cause.Error()
+	switch s := e.Kind.Error() + ": " + e.Detail; {
+	case e.Cause == nil, e.Cause.Error() == e.Kind.Error():
+		return s
+	case errors.Is(e.Cause, e.Kind):
+		return e.Cause.Error() // which names the condition in its place
+	default:
+		return s + ": " + e.Cause.Error()
 	}
-	return s
 }
 
 // Unwrap gives the condition and the cause.
@@ -60,8 +63,20 @@ type Key struct {
 	problem error
 }
 
-// KeyFunc is a key of one's own. What find returns is checked as every principal is; its errors should wrap one of
-// the conditions of this package. It must not return what a caller may freely choose.
+// KeyFunc is a key of one's own. What find returns is checked as every principal is. Its errors should wrap one of the
+// conditions of this package; to say to the public what to send, return &Error{Kind: …, Detail: …}. Any other error
+// counts as ErrUnavailable.
+//
+// It may read the body, if it puts back what the handler is to read: read at most some bound of r.HTTP.Body, refuse
+// what is longer, and set r.HTTP.Body to a new reader of the bytes, as the package's example for a login does. The form
+// must then be parsed from the bytes: r.HTTP.ParseForm would take the body away.
+//
+// It must not return what a caller may freely choose as the only principal that a request is charged to: he would
+// choose another one each time. As a further charge such a name is right where it is what is attacked, as the account
+// at a login is: charge the address first, which nobody chooses, and then the account, so that who guesses passwords of
+// one account from many addresses is stopped as well. Give it a prefix and one spelling (letter case, blanks), and bear
+// in mind that a stranger can use up the account's allowance and so keep its owner out: give the limit room and a short
+// window.
 func KeyFunc(find func(*Request) (principal string, err error)) Key {
 	if find == nil {
 		return broken("KeyFunc needs a function")
@@ -98,6 +113,13 @@ func (k Key) Principal(r *Request) (string, error) {
 	return principal, nil
 }
 
+// whatToSend is what the public is told where the key's own error is only for the operator.
+var whatToSend = map[error]string{
+	ErrMissing:   "send a credential that this service knows",
+	ErrInvalid:   "send a credential that this service knows",
+	ErrMalformed: "send the request in the form that this service asks for",
+}
+
 func asError(err error) *Error {
 	var e *Error
 	if errors.As(err, &e) && e != nil && e.Kind != nil {
@@ -105,7 +127,7 @@ func asError(err error) *Error {
 	}
 	for _, kind := range []error{ErrMissing, ErrInvalid, ErrMalformed} {
 		if errors.Is(err, kind) {
-			return &Error{Kind: kind, Detail: "send a credential that this service knows", Cause: err}
+			return &Error{Kind: kind, Detail: whatToSend[kind], Cause: err}
 		}
 	}
 	return &Error{Kind: ErrUnavailable, Detail: "try again later", Cause: err}
@@ -117,11 +139,11 @@ func Validate(principal string) error {
 	var detail string
 	switch {
 	case principal == "":
-		detail = "the credential names nobody"
+		detail = "the request names nobody"
 	case len(principal) > MaxPrincipalBytes:
-		detail = fmt.Sprintf("the credential names a caller in more than %d bytes", MaxPrincipalBytes)
+		detail = fmt.Sprintf("the request names a caller in more than %d bytes", MaxPrincipalBytes)
 	case !bound.Proper(principal, 1, MaxPrincipalBytes):
-		detail = "the credential names a caller in bytes that no name has"
+		detail = "the request names a caller in bytes that no name has"
 	default:
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/url"
@@ -254,6 +255,34 @@ func TestPeerIsRead(t *testing.T) {
 	for want, key := range map[string]Key{"ip:203.0.113.7": ClientIP(Proxies{}), "dns:a.example": Certificate(DNSName)} {
 		if got, err := key.Principal(FromGRPC(ctx, "/s/m", nil)); got != want || err != nil {
 			t.Errorf("%q, %v, want %q", got, err, want)
+		}
+	}
+}
+
+// Shows that a key's error says each thing once and, where the key's own function has only named a condition, tells the
+// public what fits it: of a request that cannot be read, nothing of a credential. What the function says itself stands.
+func TestErrorsSayItOnce(t *testing.T) {
+	own := &Error{Kind: ErrMalformed, Detail: "send a form with one field account"}
+	for name, c := range map[string]struct {
+		err          error
+		detail, text string
+	}{
+		"own": {own, own.Detail, "the request cannot be read: " + own.Detail},
+		"malformed": {ErrMalformed, "send the request in the form that this service asks for",
+			"the request cannot be read: send the request in the form that this service asks for"},
+		"malformed, why": {fmt.Errorf("a body of two accounts: %w", ErrMalformed),
+			"send the request in the form that this service asks for", "a body of two accounts: the request cannot be read"},
+		"invalid": {ErrInvalid, "send a credential that this service knows",
+			"the credential is not accepted: send a credential that this service knows"},
+		"invalid, why": {fmt.Errorf("revoked: %w", ErrInvalid), "send a credential that this service knows",
+			"revoked: the credential is not accepted"},
+		"other": {errors.New("the database is away"), "try again later",
+			"the credential cannot be judged at present: try again later: the database is away"},
+	} {
+		_, err := KeyFunc(func(*Request) (string, error) { return "", c.err }).Principal(mustHTTP(t, "", nil))
+		var e *Error
+		if !errors.As(err, &e) || e.Detail != c.detail || e.Error() != c.text || strings.Contains(e.Detail, "credential") != strings.Contains(c.text, "accepted") {
+			t.Errorf("%s: the public is told %q, the operator %q", name, e.Detail, err)
 		}
 	}
 }

@@ -89,7 +89,7 @@ func (c *Charge) identity(req *Request) (sdk.Identity, error) {
 			return sdk.Identity{}, asError(err)
 		}
 		if !bound.Proper(id.Tier, 0, policy.MaxTierBytes) {
-			return sdk.Identity{}, &Error{Kind: ErrMalformed, Detail: "the caller's tier is malformed"}
+			return sdk.Identity{}, &Error{Kind: ErrMalformed, Detail: "the caller's tier is none that can be"}
 		}
 	}
 	if c.Cost != nil {

@@ -17,9 +17,9 @@
 //	UNAVAILABLE         endpoint_disabled  with RetryInfo: the class is switched off
 //	UNAVAILABLE         unavailable        with RetryInfo: nobody could decide, and the class's failure mode is deny, or
 //	                                       local without room; or there is too much to do
-//	INVALID_ARGUMENT    invalid_argument   the credential cannot be read; or cost_exceeds_limit, which never fits
+//	INVALID_ARGUMENT    invalid_argument   what names the caller cannot be read; or cost_exceeds_limit, which never fits
 //	UNAUTHENTICATED     unauthenticated    no credential, or one that is not accepted
-//	INTERNAL            internal           this gateway may not ask what it asks; OnError tells why
+//	INTERNAL            internal           this gateway may not ask what it asks; WithOnError tells why
 //	CANCELED, DEADLINE_EXCEEDED            the call ended before it was decided
 //
 // The headers ratelimit-policy and ratelimit are added where limits are known, as in HTTP.

@@ -43,7 +43,7 @@ type Option func(*Limiter)
 // one time do not come back at one time. It only adds. Up to 1 hour; default none.
 func WithRetryJitter(most time.Duration) Option { return func(l *Limiter) { l.jitter = most } }
 
-// WithOnError calls f with the cause of each refusal that is no decision: what the public is not told.
+// WithOnError calls f with the cause of each refusal that is no decision, in one line: what the public is not told.
 func WithOnError(f func(ctx context.Context, fullMethod string, err error)) Option {
 	return func(l *Limiter) { l.onError = f }
 }
@@ -144,7 +144,7 @@ func (l *Limiter) ask(
 		return verdict.With(ctx, ds), nil
 	}
 	if refusal.Cause != nil {
-		l.onError(ctx, fullMethod, refusal.Cause)
+		l.onError(ctx, fullMethod, verdict.OneLine(refusal.Cause))
 	}
 	refusal.Spread(l.jitter, time.Millisecond, l.intn)
 	if refusal.Denied != nil {

@@ -244,7 +244,7 @@ func TestAnswersGolden(t *testing.T) {
 			"Internal: this service is not set up to count this request\nErrorInfo quorate internal map[]"},
 		"no key": {deciding(allow()), "",
 			"Unauthenticated: send the header x-api-key\nErrorInfo quorate unauthenticated map[]"},
-		"long key": {deciding(allow()), strings.Repeat("k", 513), "InvalidArgument: the credential names a caller in more " +
+		"long key": {deciding(allow()), strings.Repeat("k", 513), "InvalidArgument: the request names a caller in more " +
 			"than 512 bytes\nErrorInfo quorate invalid_argument map[]"},
 	} {
 		h, client := mustServe(t, mustLimiter(t, c.checker, oneRule()))

@@ -100,10 +100,10 @@ func TestAnswersGolden(t *testing.T) {
 			`{"type":"about:blank","title":"Unauthorized","status":401,"detail":"send a credential that this service`+
 				` knows","reason":"unauthenticated"}`)},
 		"long principal": {allowing(), strings.Repeat("k", 513), problem(400, "",
-			`{"type":"about:blank","title":"Bad Request","status":400,"detail":"the credential names a caller in more`+
+			`{"type":"about:blank","title":"Bad Request","status":400,"detail":"the request names a caller in more`+
 				` than 512 bytes","reason":"invalid_argument"}`)},
 		"NUL": {allowing(), "a\x00b", problem(400, "",
-			`{"type":"about:blank","title":"Bad Request","status":400,"detail":"the credential names a caller in bytes`+
+			`{"type":"about:blank","title":"Bad Request","status":400,"detail":"the request names a caller in bytes`+
 				` that no name has","reason":"invalid_argument"}`)},
 	} {
 		rec := httptest.NewRecorder()
@@ -255,5 +255,19 @@ func TestDecisionFrom(t *testing.T) {
 	}
 	if _, ok := DecisionFrom(context.Background()); ok {
 		t.Error("a context without a request has a decision")
+	}
+}
+
+// Shows that WithOnError is told each cause in one line, and of a path that has two readings nothing of a credential.
+func TestOnErrorIsOneLine(t *testing.T) {
+	several := errors.Join(errors.New("one"), errors.New("other"))
+	var told []error
+	g := mustGuard(t, failing(several), routed("/convert"), WithOnError(func(_ *http.Request, err error) { told = append(told, err) }))
+	for _, path := range []string{"/convert", "/convert%20"} {
+		g.wrap(served).ServeHTTP(httptest.NewRecorder(), mustRequest(t, http.MethodGet, path, "acme"))
+	}
+	if len(told) != 2 || told[0].Error() != "one; other" || !errors.Is(told[0], several) ||
+		strings.Contains(told[1].Error(), "credential") || !errors.Is(told[1], caller.ErrMalformed) {
+		t.Errorf("%v", told)
 	}
 }

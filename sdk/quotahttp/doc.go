@@ -21,19 +21,22 @@
 //	503  endpoint_disabled  with Retry-After: the class is switched off
 //	503  unavailable        with Retry-After: nobody could decide, and the class's failure mode is deny, or local
 //	                        without room; or there is too much to do; or who calls cannot be told at present
-//	400  invalid_argument   the credential or the path cannot be read; or cost_exceeds_limit, which never fits
+//	400  invalid_argument   what names the caller, or the path, cannot be read; or cost_exceeds_limit, which never fits
 //	401  unauthenticated    no credential, or one that is not accepted
-//	500  internal           this gateway may not ask what it asks; OnError tells why
+//	500  internal           this gateway may not ask what it asks; WithOnError tells why
 //
 // A request that is let through gets RateLimit-Policy and RateLimit added, and nothing else. One that the failure modes
-// allow or local let through reaches the handler likewise, without those headers when no limit is known; DecisionFrom
-// tells the handler. When to try again is never earlier than the limit has room.
+// allow or local let through reaches the handler likewise, without those headers when no limit is known. How a handler
+// sees the bypass is DecisionFrom(r.Context()): Verified is false, Source is sdk.SourceBypass or sdk.SourceLocal, and
+// Cause is why. When to try again is never earlier than the limit has room.
 //
 // Guarantees:
 //   - The handler runs only for a request whose every identity was allowed. It gets the ResponseWriter itself, so HEAD,
 //     flushing, hijacking, trailers and HTTP/2 are as without the middleware, and its panics pass through.
 //   - No path reaches the handler by another rule than that of its route. A request whose path could be taken for
-//     that of another route, by a handler that cleans, decodes or folds it, is refused with 400.
+//     that of another route, by a handler that cleans, decodes, trims or folds it, is refused with 400. So is what no
+//     handler needs: dots, slashes, backslashes and percents that are encoded twice, encoded ? and #, blanks at a
+//     segment's end, and what is no UTF-8.
 //   - A client that has gone before the decision is asked for costs nothing.
 //   - The public sees nothing of the cluster: no node, no epoch, no policy revision, no cause, no principal.
 //

@@ -28,7 +28,7 @@ func WithRetryJitter(most time.Duration) Option { return func(g *guard) { g.jitt
 func WithLegacyHeaders() Option { return func(g *guard) { g.legacy = true } }
 
 // WithOnError calls f, on the request's goroutine, with the cause of each refusal that is no decision: what the public
-// is not told. It is where to log and to count; the causes of 400 and 401 are as many as strangers like.
+// is not told, in one line. It is where to log and to count; the causes of 400 and 401 are as many as strangers like.
 func WithOnError(f func(r *http.Request, err error)) Option { return func(g *guard) { g.onError = f } }
 
 // guard stands before one handler.
@@ -103,7 +103,7 @@ type answer struct {
 
 func (g *guard) refuse(w http.ResponseWriter, r *http.Request, why *verdict.Refusal) {
 	if why.Cause != nil {
-		g.onError(r, why.Cause)
+		g.onError(r, verdict.OneLine(why.Cause))
 	}
 	why.Spread(g.jitter, time.Second, g.intn)
 	body := answer{Problem: httpanswer.NewProblem(why.HTTP), Reason: why.Reason}

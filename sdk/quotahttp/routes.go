@@ -212,16 +212,25 @@ func pathOf(pattern string) string { return pattern[max(0, strings.IndexByte(pat
 
 func unclear(detail string) error { return &caller.Error{Kind: caller.ErrMalformed, Detail: detail} }
 
-// plain refuses a path that has more than one reading: what cleaning would change, and what decoding would make a
-// separator or a dot segment.
+// plain refuses a path that has more than one reading: what cleaning or trimming would change, and what decoding, once
+// more than is right or more laxly, would make a separator, a dot segment or the path's end.
 func plain(u *url.URL) error {
 	if !strings.HasPrefix(u.Path, "/") {
 		return unclear("the path must begin with /")
 	}
 	for i := 0; i < len(u.Path); i++ {
-		if c := u.Path[i]; c < ' ' || c == 0x7f || c == '\\' {
+		switch c := u.Path[i]; {
+		case c < ' ' || c == 0x7f || c == '\\':
 			return unclear("the path must not have control characters or backslashes")
+		case c == '?' || c == '#':
+			return unclear("the path must not have an encoded ? or #")
 		}
+	}
+	if !utf8.ValidString(u.Path) { // some decoders take overlong forms of dots and slashes
+		return unclear("the path must be UTF-8")
+	}
+	if strings.Contains(u.Path, "%") && structural.MatchString(u.Path) {
+		return unclear("the path must not have dots, slashes, backslashes or percents that are encoded twice")
 	}
 	if u.RawPath != "" && strings.Count(u.EscapedPath(), "/") != strings.Count(u.Path, "/") {
 		return unclear("the path must not have encoded slashes")
@@ -232,8 +241,20 @@ func plain(u *url.URL) error {
 		if name == "." || name == ".." || name == "" && (s != "" || i < len(segments)-1) {
 			return unclear("the path must not have empty segments, . or ..")
 		}
+		if strings.TrimFunc(s, invisible) != s || strings.TrimFunc(name, invisible) != name {
+			return unclear("the path must not have blanks at a segment's end")
+		}
 	}
 	return nil
+}
+
+// structural are the escapes, in either way of writing them, that are left after decoding and would change where a path
+// leads if somebody decoded again.
+var structural = regexp.MustCompile(`(?i)%(?:u00)?(?:2e|2f|5c|25)`)
+
+// invisible are the characters that some systems take off a name's end.
+func invisible(r rune) bool {
+	return unicode.IsSpace(r) || unicode.IsControl(r) || unicode.Is(unicode.Cf, r)
 }
 
 // bare is a path without what follows a semicolon in each segment.

@@ -77,10 +77,19 @@ func TestRoutes(t *testing.T) {
 		{"POST", "/%2563onvert%25", ""}, {"GET", "/accounts/%2541%25zz", ""}, {"GET", "/accounts/50%25zz", "/accounts/{id}"},
 		{"POST", "/CONVERT", ""}, {"POST", "/Convert", ""}, {"POST", "/convert/", ""}, {"POST", "/convert;x", ""},
 		{"POST", "/CONVERT/", ""}, {"POST", "/convert%253b/", ""}, {"POST", "/convert;a/", ""}, {"POST", "/%2563onvert", ""}, {"POST", "/%2543onvert", ""},
-		{"GET", "/files/%252e%252e/convert", ""}, {"GET", "/files/a%252fb", "/files/"}, {"GET", "/FILES/a", ""},
+		{"GET", "/files/%252e%252e/convert", ""}, {"GET", "/files/a%252fb", ""}, {"GET", "/FILES/a", ""},
 		{"GET", "/accounts/5/", ""}, {"GET", "/Accounts/5", ""}, {"GET", "/docs/x", ""}, {"GET", "/both/", ""},
 		{"GET", "/TREE/", ""}, {"get", "/only", ""}, {"Post", "/convert", ""},
 		{"OPTIONS", "*", ""},
+
+		{"POST", "/convert%20", ""}, {"POST", "/convert%3Fa", ""}, {"POST", "/convert%23a", ""}, {"POST", "/convert%09", ""},
+		{"POST", "/files/%25252e%25252e/convert", ""}, {"POST", "/files/..%20/convert", ""}, {"POST", "/%20convert", ""},
+		{"POST", "/files/%c0%ae%c0%ae/convert", ""}, {"POST", "/files/%25c0%25ae%25c0%25ae/convert", ""}, {"POST", "/convert%ff", ""},
+		{"POST", "/convert%2520", ""}, {"POST", "/convert%253Fa", ""}, {"POST", "/convert%2523", ""}, {"POST", "/convert%C2%A0", ""},
+		{"POST", "/convert%C2%85", ""}, {"POST", "/files/%25u002e%25u002e/convert", ""}, {"POST", "/convert%20;x", ""}, {"GET", "/files/a;v=1%20", ""},
+		{"POST", "/files/..%E2%80%8B/convert", ""}, {"POST", "/files/a%255cb", ""}, {"GET", "/files/a%2525b", ""},
+		{"GET", "/files/a%20b%20c.txt", "/files/"}, {"GET", "/files/%C3%A9t%C3%A9", "/files/"}, {"GET", "/files/a%26b%3Dc%2B", "/files/"},
+		{"GET", "/files/5%25", "/files/"}, {"GET", "/files/%2Ehidden", "/files/"}, {"GET", "/files/a%22%3C%3E%5B%5D%7B%7D%7C%5E%60", "/files/"},
 	} {
 		if got := classOf(t, g, c.method, c.uri); got != c.want {
 			t.Errorf("%s %s is charged to %q, want %q", c.method, c.uri, got, c.want)
@@ -123,6 +132,27 @@ var lenient = map[string]func(*url.URL) string{
 		}
 		return path.Clean(p)
 	},
+	"decoding three times": func(u *url.URL) string {
+		p := u.Path
+		for range 3 {
+			p = decodeLeniently(p)
+		}
+		return path.Clean(p)
+	},
+	"taking blanks off": func(u *url.URL) string { return path.Clean(trimSegments(u.Path)) },
+	"decoding and taking blanks off": func(u *url.URL) string {
+		return path.Clean(trimSegments(decodeLeniently(u.Path)))
+	},
+	"ending at a question": func(u *url.URL) string { return path.Clean(endAt(u.Path, "?#")) },
+	"decoding, ending at a question": func(u *url.URL) string {
+		return path.Clean(endAt(decodeLeniently(u.Path), "?#"))
+	},
+	"taking overlong forms":           func(u *url.URL) string { return path.Clean(overlong.Replace(u.Path)) },
+	"decoding, taking overlong forms": func(u *url.URL) string { return path.Clean(overlong.Replace(decodeLeniently(u.Path))) },
+	"dropping what is no UTF-8":       func(u *url.URL) string { return path.Clean(strings.ToValidUTF8(u.Path, "")) },
+	"decoding as some scripts do": func(u *url.URL) string {
+		return path.Clean(strings.NewReplacer("%u002e", ".", "%u002f", "/", "%u002E", ".", "%u002F", "/").Replace(u.Path))
+	},
 	"everything": func(u *url.URL) string {
 		p, err := url.PathUnescape(u.Path)
 		if err != nil {
@@ -130,6 +160,26 @@ var lenient = map[string]func(*url.URL) string{
 		}
 		return strings.ToLower(path.Clean(bare(strings.ReplaceAll(p, `\`, "/"))))
 	},
+}
+
+// overlong writes out dots and slashes that are no UTF-8, as careless decoders do.
+var overlong = strings.NewReplacer("\xc0\xae", ".", "\xc0\xaf", "/", "\xc1\x9c", `\`, "\xe0\x80\xae", ".", "\xe0\x80\xaf", "/")
+
+// trimSegments takes blanks off the ends of each segment.
+func trimSegments(p string) string {
+	segments := strings.Split(p, "/")
+	for i, s := range segments {
+		segments[i] = strings.TrimSpace(s)
+	}
+	return strings.Join(segments, "/")
+}
+
+// endAt is p up to the first of some characters.
+func endAt(p, chars string) string {
+	if i := strings.IndexAny(p, chars); i >= 0 {
+		return p[:i]
+	}
+	return p
 }
 
 // equalFold is the name that s is but for letter case, else s.
@@ -171,12 +221,19 @@ func TestNoPathReachesAnothersResource(t *testing.T) {
 	g := mustGuard(t, allowing(), routed("/convert", "/admin/keys", "/files/"))
 	pieces := []string{"/", "/", "//", "convert", "Convert", "CONVERT", "admin", "keys", "files", "x", ".", "..", ";", ";a=1",
 		"%2f", "%2F", "%5c", `\`, "%2e", "%2E%2e", "%00", "%63", "%2563", "%252f", "%252e", "%3b", "%253b", "%25", "/../", "/./",
-		"%C5%BF", "\u017f", "key%C5%BF", "%2573", "%25%2573", "%2563onvert", ";%25", "%E2%84%AA", "eys", "\u0131", "\u0130"}
-	known := []string{"/admin/key%C5%BF", "/adm%C4%B0n/keys", "/adm%C4%B1n/%E2%84%AAeys", "/%2563onvert;%25", "/%2541dmin/keys;%25"}
+		"%C5%BF", "\u017f", "key%C5%BF", "%2573", "%25%2573", "%2563onvert", ";%25", "%E2%84%AA", "eys", "\u0131", "\u0130",
+		"%20", "%20/", "%09", "%3F", "%3Fx", "%23", "%253F", "%2520", "%25252e", "%c0%ae", "%c0%af", "%e0%80%ae", "%25c0%25ae", "%ff",
+		"%25u002e", "%25u002f", "%C2%A0", "/.. /", "/..%20/"}
+	known := []string{"/admin/key%C5%BF", "/adm%C4%B0n/keys", "/adm%C4%B1n/%E2%84%AAeys", "/%2563onvert;%25", "/%2541dmin/keys;%25", "/convert%20", "/convert%3Fa",
+		"/files/%25252e%25252e/convert", "/files/..%20/convert", "/files/%c0%ae%c0%ae/convert", "/convert%2520", "/convert%253F", "/convert%ff",
+		"/files/%25u002e%25u002e/convert", "/files/%25c0%25ae%25c0%25ae/convert", "/convert%23", "/x%c0%af..%c0%af/convert"}
 	rapid.Check(t, func(rt *rapid.T) {
 		raw := "/" + strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 1, 8).Draw(rt, "pieces"), "")
-		if n := rapid.IntRange(0, 4*len(known)).Draw(rt, "known"); n < len(known) {
+		switch n := rapid.IntRange(0, 3*len(known)).Draw(rt, "known"); {
+		case n < len(known):
 			raw = known[n] + raw[1:]
+		case n < 2*len(known):
+			raw = known[n-len(known)]
 		}
 		u, err := url.ParseRequestURI(raw)
 		if err != nil {

@@ -61,7 +61,7 @@ func snake(name string) string {
 	return strings.ToLower(regexp.MustCompile(`([a-z])([A-Z])`).ReplaceAllString(name, "${1}_${2}"))
 }
 
-// numbered sets each number of a struct to another one, from first on, and each bool to true; it returns what each is
+// numbered sets each number of a struct to another one, from first on, and each bool to true, but no text; it returns what each is
 // by its name.
 func numbered(t *testing.T, of any, first int) map[string]float64 {
 	t.Helper()
@@ -77,7 +77,7 @@ func numbered(t *testing.T, of any, first int) map[string]float64 {
 		case reflect.Bool:
 			f.SetBool(true)
 			n = 1
-		case reflect.Map:
+		case reflect.Map, reflect.String: // which are no count
 			continue
 		default:
 			t.Fatalf("%s is a %s", name, f.Kind())

@@ -17,6 +17,9 @@
 // principal's partition forwards, and the answer names the leader. Everything it keeps is bounded, and nothing outlives
 // Close, which Start calls at the test's end.
 //
+// After a change of the policy or the map, Await waits until a client has taken it. Heal ends the failures that were
+// set, of nodes that run; Restart starts those that were stopped.
+//
 // Under testing/synctest use InMemory: then no file descriptor is waited for, and time is the bubble's.
 //
 // The caller's duties: only tests use it. It listens in plaintext, and whoever connects is the gateway "insecure".

@@ -65,6 +65,39 @@ func Example() {
 	// exported 1
 }
 
+// With a clock of one's own an hour takes no time. The client's clock is not moved by it: without hints it asks every
+// time, and finds that there is room again.
+func ExampleWithClock() {
+	now := time.Now()
+	server, err := quotatest.New(examplePolicy, quotatest.WithClock(func() time.Time { return now }))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer server.Close()
+	client, err := sdk.New(server.Addrs(), sdk.WithHintCapacity(0), sdk.WithDialOptions(server.DialOptions()...))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close()
+	ctx := context.Background()
+	if err := client.Ready(ctx); err != nil {
+		fmt.Println(err)
+		return
+	}
+	for range 3 {
+		fmt.Println(export(ctx, client, "acme"))
+	}
+	now = now.Add(time.Hour)
+	fmt.Println(export(ctx, client, "acme"))
+	// Output:
+	// exported
+	// exported
+	// denied: quota_exhausted
+	// exported
+}
+
 // Shows how a test uses a server: by Start, and then it says what goes wrong.
 func TestExport(t *testing.T) {
 	server := quotatest.Start(t, examplePolicy, quotatest.WithNodes(3))
@@ -75,6 +108,7 @@ func TestExport(t *testing.T) {
 	if err := server.Disable("export"); err != nil {
 		t.Fatal(err)
 	}
+	server.Await(t, client)
 	if got := export(t.Context(), client, "acme"); got != "denied: endpoint_disabled" {
 		t.Errorf("switched off: %s", got)
 	}

@@ -22,7 +22,8 @@ func (loopback) dial(ctx context.Context, addr string) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 }
 
-// memory has a listener per node, whose connections are pipes. Its addresses look like loopback ones.
+// memory has a listener per node, whose connections are pipes. Its addresses are under .invalid, which is nowhere: who
+// forgets DialOptions reaches nobody, and not what happens to listen on this machine.
 type memory struct {
 	mu        sync.Mutex // guards listeners
 	listeners []*pipes   // by node
@@ -39,8 +40,15 @@ func (p *pipes) Addr() net.Addr { return p.addr }
 
 func newMemory(nodes int) *memory { return &memory{listeners: make([]*pipes, nodes)} }
 
-func memoryAddr(k int) *net.TCPAddr {
-	return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7070 + 10*k}
+// memoryAddr is the address of a node in memory.
+type memoryAddr int
+
+// Network is no network.
+func (memoryAddr) Network() string { return "memory" }
+
+// String is the address, as host:port.
+func (k memoryAddr) String() string {
+	return fmt.Sprintf("n%d.quotatest.invalid:%d", int(k), 7070+10*int(k))
 }
 
 func (m *memory) listen(k int) (net.Listener, error) {

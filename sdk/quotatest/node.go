@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
 
 	"github.com/quorate/quorate/internal/errtable"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
@@ -71,7 +72,8 @@ func (n *Node) start() error {
 		n.Addr = l.Addr().String()
 	}
 	n.listener = &tracked{Listener: l, open: map[*trackedConn]bool{}}
-	n.grpc = grpc.NewServer(grpc.WaitForHandlers(true), grpc.MaxConcurrentStreams(maxStreams))
+	n.grpc = grpc.NewServer(grpc.WaitForHandlers(true), grpc.MaxConcurrentStreams(maxStreams),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingsAtLeast, PermitWithoutStream: true}))
 	quoratev1.RegisterQuotaServer(n.grpc, &service{node: n})
 	go n.grpc.Serve(n.listener) //nolint:errcheck // it ends with Stop, which waits for it
 	return nil
@@ -181,7 +183,8 @@ func (s *Server) DropConnections() { s.each((*Node).DropConnections) }
 // Stop stops all nodes, as when the cluster is down.
 func (s *Server) Stop() { s.each((*Node).Stop) }
 
-// Restart starts all nodes that do not run, with everything that was decided before. The error says which cannot.
+// Restart starts all nodes that do not run, with everything that was decided before, and the failures that were set:
+// Heal ends those. The error says which cannot.
 func (s *Server) Restart() error {
 	for _, n := range s.nodes {
 		s.mu.Lock()
@@ -197,7 +200,8 @@ func (s *Server) Restart() error {
 	return nil
 }
 
-// Heal ends every failure of all nodes, and has muted watches told what they have missed.
+// Heal ends every failure of all nodes, and has muted watches told what they have missed. Nodes that were stopped stay
+// so: Restart starts them.
 func (s *Server) Heal() {
 	s.each((*Node).Heal)
 	s.MuteWatches(false)
@@ -206,9 +210,10 @@ func (s *Server) Heal() {
 // MuteWatches has the watches live on without being told of what changes, or ends that: then they are told at once.
 func (s *Server) MuteWatches(muted bool) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.muted = muted
 	s.tell()
+	s.mu.Unlock()
+	_ = s.settle() // who is told late is told all the same
 }
 
 // Forward sets whether a node that does not lead a principal's partition has the check decided by the one that does, as

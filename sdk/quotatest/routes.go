@@ -204,6 +204,13 @@ type partitionChange struct {
 }
 
 func (s *Server) change(id string, f func(*partitionChange)) error {
+	if err := s.changePartition(id, f); err != nil {
+		return err
+	}
+	return s.settle()
+}
+
+func (s *Server) changePartition(id string, f func(*partitionChange)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i := slices.IndexFunc(s.routes.partitions, func(p partition) bool { return p.id == id })

@@ -2,6 +2,8 @@ package quotatest_test
 
 import (
 	"errors"
+	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -106,7 +108,7 @@ func TestFailuresReachTheClient(t *testing.T) {
 		s.Stop()
 		begun := time.Now()
 		d, err := c.Check(t.Context(), "u1", "lenient")
-		if took := time.Since(begun); err != nil || d.Source != sdk.SourceBypass || took > 70*time.Millisecond {
+		if took := time.Since(begun); err != nil || d.Source != sdk.SourceBypass || took > 100*time.Millisecond {
 			t.Errorf("stopped: %+v, %v, after %v", d, err, took)
 		}
 		if err := s.Restart(); err != nil {
@@ -143,4 +145,80 @@ func TestLostAnswersAreAskedForAgain(t *testing.T) {
 			t.Errorf("%d are used", used)
 		}
 	})
+}
+
+// Shows in virtual time that an idle client of the SDK, which pings, is not hung up on: its watch and its stream are
+// still the first after ten minutes.
+func TestIdleClientIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := quotatest.Start(t, testPolicy, quotatest.InMemory())
+		c := mustClient(t, s)
+		mustAsk(t, c, "u1")
+		<-time.After(10 * time.Minute)
+		mustAsk(t, c, "u2")
+		if n := s.Counts(); n.Watches != 1 || n.Streams != 1 {
+			t.Errorf("%d watches and %d streams were opened", n.Watches, n.Streams)
+		}
+	})
+}
+
+// Shows over loopback, again and again, that after Await a client knows what has changed: a policy, a class that was
+// switched off and on, a newer map.
+func TestAwait(t *testing.T) {
+	s := quotatest.Start(t, testPolicy, quotatest.WithNodes(3))
+	c := mustClient(t, s)
+	for range 20 {
+		if err := s.Disable("convert"); err != nil {
+			t.Fatal(err)
+		}
+		s.Await(t, c)
+		if d, err := c.Check(t.Context(), "u1", "convert"); err != nil || d.Source != sdk.SourceConfig {
+			t.Fatalf("switched off: %+v, %v", d, err)
+		}
+		if err := s.Enable("convert"); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Raise("p0"); err != nil {
+			t.Fatal(err)
+		}
+		before := s.Counts().Refused
+		s.Await(t, c)
+		s.Forgive("u1")
+		if d := mustAsk(t, c, "u1"); !d.Verified() || s.Counts().Refused != before {
+			t.Fatalf("switched on, and moved: %+v, %d refused", d, s.Counts().Refused-before)
+		}
+	}
+}
+
+// Shows in virtual time that a change returns with many watches open, and does not wait for such as are muted, silent,
+// refused or gone.
+func TestChangesWaitForWatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := quotatest.Start(t, testPolicy, quotatest.InMemory(), quotatest.WithNodes(2))
+		for range 5 {
+			mustClient(t, s)
+		}
+		begun := time.Now()
+		for _, harm := range []func(){
+			func() {}, func() { s.MuteWatches(true) }, func() { s.MuteWatches(false); s.SilenceWatch() }, s.Heal, s.RefuseWatch, s.Heal, s.Stop,
+		} {
+			harm()
+			if err := s.Disable("convert"); err != nil {
+				t.Error(err)
+			}
+		}
+		if took := time.Since(begun); took > time.Second {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
+// Shows that who forgets DialOptions with a server in memory reaches nobody.
+func TestMemoryIsNowhere(t *testing.T) {
+	for _, addr := range quotatest.Start(t, testPolicy, quotatest.InMemory(), quotatest.WithNodes(3)).Addrs() {
+		host, _, err := net.SplitHostPort(addr)
+		if err != nil || !strings.HasSuffix(host, ".invalid") {
+			t.Errorf("%s may be somewhere: %v", addr, err)
+		}
+	}
 }

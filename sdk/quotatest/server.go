@@ -32,9 +32,12 @@ type Server struct {
 	told    view          // what watches are told
 	muted   bool          // told stays as it is
 	changed chan struct{} // closed at the next change of told, or of what a watch does
-	forward bool
-	asked   book
-	closed  bool
+	watches map[*watcher]bool
+	// progress is closed when a watch was told something, or is over.
+	progress chan struct{}
+	forward  bool
+	asked    book
+	closed   bool
 }
 
 // network is where the nodes listen.
@@ -61,9 +64,14 @@ func WithPartitions(n int) Option { return func(o *options) { o.partitions = n }
 
 // WithClock sets the clock by which admissions expire. Default time.Now, which under testing/synctest is the bubble's.
 // What a node does late because of Slow waits in real time, or the bubble's.
+//
+// It does not move the client's clock: an *sdk.Client that was denied goes on denying from its hint, in real time, and
+// its timeouts and waits are real as well. So give such a client sdk.WithHintCapacity(0), as the example does, or use
+// InMemory under testing/synctest instead, where time.Sleep moves the clocks of both.
 func WithClock(now func() time.Time) Option { return func(o *options) { o.clock = now } }
 
-// InMemory has clients connect without the network, through what DialOptions returns.
+// InMemory has clients connect without the network, through what DialOptions returns. Addrs are then under .invalid:
+// without DialOptions nobody is reached by them.
 func InMemory() Option { return func(o *options) { o.memory = true } }
 
 // Start starts a fake cluster with a policy file's text, and closes it when the test ends.
@@ -94,6 +102,7 @@ func New(policyYAML string, opts ...Option) (*Server, error) {
 	}
 	s := &Server{
 		clock: o.clock, network: loopback{}, changed: make(chan struct{}), forward: true,
+		watches: map[*watcher]bool{}, progress: make(chan struct{}),
 		ledger: ledger{begun: o.clock(), accounts: map[string]*account{}},
 	}
 	if o.memory {
@@ -154,14 +163,16 @@ func (s *Server) Node(id string) *Node {
 	return nil
 }
 
-// Apply puts the text of a policy file in force, as the next revision. Everything that was used stays used.
+// Apply puts the text of a policy file in force, as the next revision. Everything that was used stays used. Like
+// Disable, Enable, Lead, Raise, Split, Freeze and Thaw it returns when every open watch that is not muted, silent or
+// refused was sent the change, or with an error after 10 seconds. A client takes it a moment later: see Await.
 func (s *Server) Apply(policyYAML string) error {
 	p, err := policy.Parse("policy", []byte(policyYAML))
 	if err != nil {
 		return err
 	}
 	s.install(p)
-	return nil
+	return s.settle()
 }
 
 func (s *Server) install(p *policy.Policy) {
@@ -178,6 +189,13 @@ func (s *Server) Disable(class string) error { return s.turn(class, true) }
 func (s *Server) Enable(class string) error { return s.turn(class, false) }
 
 func (s *Server) turn(class string, disabled bool) error {
+	if err := s.turned(class, disabled); err != nil {
+		return err
+	}
+	return s.settle()
+}
+
+func (s *Server) turned(class string, disabled bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	verb := "enable"

@@ -17,6 +17,9 @@ const maxStreams = 1 << 16
 // heartbeat is how often a watch says that it lives.
 const heartbeat = 2 * time.Second
 
+// pingsAtLeast is how long the pings of an idle client must be apart, as with the real one.
+const pingsAtLeast = 5 * time.Second
+
 // service is what a node serves.
 type service struct {
 	quoratev1.UnimplementedQuotaServer
@@ -195,7 +198,8 @@ func (s *service) WatchConfig(
 	n.locked(func() { n.count(func(c *Counts) { c.Watches++ }) })
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
-	var told view
+	w := n.server.attend(n)
+	defer n.server.leave(w)
 	for {
 		var now view
 		var changed chan struct{}
@@ -206,10 +210,10 @@ func (s *service) WatchConfig(
 				quotaerr.New(quotaerr.NotLeader, "no watch, as the test asks")).Err()
 		}
 		if fault == watchWorks {
-			if err := tellWatch(stream, told, now); err != nil {
+			if err := tellWatch(stream, w.told, now); err != nil {
 				return err
 			}
-			told = now
+			n.server.toldWatch(w, now)
 		}
 		select {
 		case <-changed:

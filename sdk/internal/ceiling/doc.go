@@ -1,5 +1,5 @@
 // Package ceiling bounds, coarsely and in fixed memory, how many checks of one principal leave this gateway in a
-// second.
+// second, and how many are under way at once.
 //
 // Guarantees: a principal beyond the ceiling in a second of this process's clock is not let through. One at or below it
 // is, but for a small chance, which does not depend on what others choose to be named: when N checks of others pass in
@@ -10,6 +10,8 @@
 // counted only in those of its cells that count least, so that who hammers adds little to the others.
 //
 // The memory is 2 MiB, and does not grow with the principals. Nothing is allocated.
+//
+// Flight bounds how many of them are under way at once, exactly, and in memory that is bounded by the checks under way.
 //
 // It is no quota: at the turn of a second up to twice the ceiling may pass.
 package ceiling

@@ -216,7 +216,7 @@ func TestNothingPilesUp(t *testing.T) {
 					if r.Unsent {
 						unsent++
 					}
-					if r.Err == nil {
+					if r.Err == nil || r.Crowded { // it has never answered: it may not be there
 						t.Errorf("%+v", r)
 					}
 				})
@@ -228,6 +228,48 @@ func TestNothingPilesUp(t *testing.T) {
 		}
 		if unsent == 0 {
 			t.Error("nothing was held back")
+		}
+	})
+}
+
+// Shows that what queues behind a frame that does not get through, to a node that has answered a moment ago, is told that
+// it is crowded when its time is over, and what was sent is not; and so is what comes too late to be sent.
+func TestCrowded(t *testing.T) {
+	linked(t, func(g served) error {
+		frame, err := g.Recv()
+		if err != nil {
+			return err
+		}
+		if err := echo(g, frame); err != nil {
+			return err
+		}
+		<-g.Context().Done()
+		return nil
+	}, func(t *testing.T, n *Node) {
+		if r := ask(n, "x", time.Second); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		r := n.Ask(context.Background(), &quoratev1.CheckRequest{Principal: "x"}, n.now(), nil)
+		if !errors.Is(r.Err, ErrTimeout) || !r.Unsent || !r.Crowded {
+			t.Errorf("too late: %+v", r)
+		}
+		results := make([]Result, 1024)
+		var wave sync.WaitGroup
+		for i := range results {
+			wave.Go(func() { results[i] = ask(n, fmt.Sprintf("%0500d", i), 100*time.Millisecond) })
+		}
+		wave.Wait()
+		crowded := 0
+		for _, r := range results {
+			if r.Crowded {
+				crowded++
+			}
+			if r.Crowded != r.Unsent || r.Err == nil {
+				t.Fatalf("%+v", r)
+			}
+		}
+		if crowded == 0 || crowded == len(results) {
+			t.Errorf("%d are crowded", crowded)
 		}
 	})
 }

@@ -34,7 +34,7 @@ var (
 	ErrTimeout = errors.New("no answer came in time")
 	ErrClosed  = errors.New("the connection was closed")
 	// ErrUnknownCall: who was asked does not know CheckStream.
-	ErrUnknownCall = errors.New("there is no CheckStream: is it a node, and as new as this client?")
+	ErrUnknownCall = errors.New("there is no CheckStream (is it a node, and as new as this client?)")
 	errSilent      = errors.New("the node has answered nothing for a second, and was given up")
 )
 
@@ -51,6 +51,9 @@ type Result struct {
 	Err error
 	// Unsent: the check has not left this process, or nobody has read it. Nothing was consumed.
 	Unsent bool
+	// Crowded: its time was over while it was still queued, although the node is there and takes what it is sent. There
+	// is more to do than time, here or there; nothing was consumed.
+	Crowded bool
 	// SentNanos is the clock's reading before the check was sent, ReceivedNanos when the answer was there.
 	SentNanos, ReceivedNanos int64
 }
@@ -188,7 +191,8 @@ func (n *Node) rouse() {
 func (n *Node) abandon(c *call, why error) Result {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.finish(c, Result{Err: why, Unsent: c.queued != nil})
+	unsent := c.queued != nil
+	n.finish(c, Result{Err: why, Unsent: unsent, Crowded: unsent && n.stream.takes(n.now())})
 	return <-c.done
 }
 
@@ -240,6 +244,13 @@ func (s *stream) dueSince() int64 {
 		}
 	}
 	return since
+}
+
+// takes reports whether the node takes what it is sent: its stream is open, and either no frame is stuck in it or the
+// node has answered within SilentAfter. What is queued then waits for its turn in this process. n.mu is held.
+func (s *stream) takes(nowNanos int64) bool {
+	return s != nil && s.grpc != nil &&
+		(s.sendingNanos == 0 || s.heardNanos != 0 && nowNanos-s.heardNanos < int64(SilentAfter))
 }
 
 // arm has the node looked at after a while, unless that is to happen already. n.mu is held.

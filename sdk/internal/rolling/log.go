@@ -27,6 +27,7 @@ type Log struct {
 // class holds the admissions of one class in the order of time.
 type class struct {
 	windowNanos int64
+	held        int
 	first, last *entry
 	principals  map[string]*account
 }
@@ -46,7 +47,7 @@ type entry struct {
 	nextOwn  *entry // in the account
 }
 
-// New makes a log that holds at most capacity admissions.
+// New makes a log that holds at most capacity admissions, of which a class holds at most as many as it leaves free.
 func New(capacity int) *Log { return &Log{capacity: capacity, classes: map[string]*class{}} }
 
 // Held is how many admissions are held.
@@ -76,16 +77,36 @@ func (l *Log) Admit(nowNanos int64, principal string, charges ...Charge) (ok boo
 	if full {
 		return false, waitNanos
 	}
-	if l.held+len(charges) > l.capacity {
-		l.sweep()
-	}
-	if l.held+len(charges) > l.capacity {
-		return false, 0
+	if !l.hasRoom(charges) {
+		if l.sweep(); !l.hasRoom(charges) {
+			return false, 0
+		}
 	}
 	for i := range charges {
 		l.append(principal, &charges[i])
 	}
 	return true, 0
+}
+
+// hasRoom reports whether as many admissions can be held beside the others. A class that holds more than is free gets
+// none: so one alone takes half of the capacity, n together take n parts of n + 1, and who comes next always finds
+// some.
+func (l *Log) hasRoom(charges []Charge) bool {
+	for i := range charges {
+		own := 0
+		if k := l.classes[charges[i].Class]; k != nil {
+			own = k.held
+		}
+		for j := range charges[:i] {
+			if charges[j].Class == charges[i].Class {
+				own++
+			}
+		}
+		if own >= l.capacity-l.held-i {
+			return false
+		}
+	}
+	return true
 }
 
 // takenBefore is what the charges before the i-th take of its class.
@@ -151,7 +172,7 @@ func (l *Log) append(principal string, c *Charge) {
 		a.last.nextOwn, a.last = e, e
 	}
 	a.used = add(a.used, c.Cost)
-	l.held++
+	l.held, k.held = l.held+1, k.held+1
 }
 
 // expire drops what has left the window: the left edge is outside.
@@ -168,7 +189,7 @@ func (k *class) expire(l *Log) {
 			a.last = nil
 			delete(k.principals, a.principal)
 		}
-		l.held--
+		l.held, k.held = l.held-1, k.held-1
 	}
 }
 

@@ -48,7 +48,18 @@ func TestAgainstReference(t *testing.T) {
 				}
 			}
 			ok, wait := l.Admit(now, principal, charges...)
-			if want := room && held+len(charges) <= capacity; ok != want {
+			free, byClass := true, map[string]int{}
+			for _, a := range all {
+				if a.at > now-rules[a.class].WindowNanos {
+					byClass[a.class]++
+				}
+			}
+			for _, c := range charges {
+				free = free && byClass[c.Class] < capacity-held
+				byClass[c.Class]++
+				held++
+			}
+			if want := room && free; ok != want {
 				t.Fatalf("at %d %s %v: admitted %t, want %t", now, principal, charges, ok, want)
 			}
 			if ok {
@@ -105,21 +116,35 @@ func TestCorners(t *testing.T) {
 	}
 }
 
-// Shows that a flood of invented principals is refused at the bound, evicts nothing that counts, and is forgotten when it
-// has left the window.
+// Shows that a flood of invented principals is refused at its class's share, half of the bound, that another class and
+// one more still find room, that it evicts nothing that counts, and is forgotten when it has left the window.
 func TestBound(t *testing.T) {
 	l := New(100)
 	c := Charge{Class: "a", Cost: 1, Max: 1, WindowNanos: 10}
 	for i := range 1000 {
-		if ok, _ := l.Admit(1, fmt.Sprint(i), c); ok != (i < 100) {
+		if ok, _ := l.Admit(1, fmt.Sprint(i), c); ok != (i < 50) {
 			t.Fatalf("%d: %t", i, ok)
 		}
 	}
-	if ok, _ := l.Admit(10, "0", c); ok || l.Held() != 100 {
+	if ok, _ := l.Admit(10, "0", c); ok || l.Held() != 50 {
 		t.Errorf("what counts was evicted, %d are held", l.Held())
 	}
+	for i, most := range []int{25, 13, 6} {
+		c := Charge{Class: fmt.Sprint("flood ", i), Cost: 1, Max: 1, WindowNanos: 10}
+		admitted := 0
+		for j := range 1000 {
+			if ok, _ := l.Admit(10, fmt.Sprint(j), c); ok {
+				admitted++
+			}
+		}
+		if admitted != most {
+			t.Errorf("a flood of class %d is admitted %d times, want %d", i, admitted, most)
+		}
+	}
 	other := Charge{Class: "b", Cost: 1, Max: 1, WindowNanos: 10}
-	if ok, _ := l.Admit(11, "new", other); !ok || l.Held() != 1 || len(l.classes) != 1 {
+	l.now = 20
+	l.sweep()
+	if ok, _ := l.Admit(21, "new", other); !ok || l.Held() != 1 || len(l.classes) != 1 {
 		t.Errorf("admitted %t, %d are held of %d classes", ok, l.Held(), len(l.classes))
 	}
 }

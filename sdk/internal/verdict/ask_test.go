@@ -48,3 +48,16 @@ func TestCallersDeadline(t *testing.T) {
 		}
 	})
 }
+
+// Shows that an error of several lines is told in one, and is the same error in every other respect; and that one of one
+// line is left as it is.
+func TestOneLine(t *testing.T) {
+	one := errors.New("away")
+	if OneLine(one) != one { //nolint:errorlint // it is to be the very same
+		t.Error("an error of one line is another")
+	}
+	got := OneLine(errors.Join(one, errors.New("and\r\nthe other")))
+	if got.Error() != "away; and; the other" || !errors.Is(got, one) {
+		t.Errorf("%q", got)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -152,6 +153,25 @@ func (r *Refusal) Spread(jitter, unit time.Duration, intn func(int64) int64) {
 		r.Denied.RetryAt = timestamppb.New(time.Now().Add(r.Wait))
 	}
 }
+
+// OneLine is err with its text in one line, for a log; it is err in every other respect.
+func OneLine(err error) error {
+	if !strings.ContainsAny(err.Error(), "\r\n") {
+		return err
+	}
+	return inLine{err}
+}
+
+type inLine struct{ error }
+
+// Error is the text, its lines put behind one another.
+func (e inLine) Error() string {
+	lines := strings.FieldsFunc(e.error.Error(), func(r rune) bool { return r == '\r' || r == '\n' })
+	return strings.Join(lines, "; ")
+}
+
+// Unwrap is the error itself.
+func (e inLine) Unwrap() error { return e.error }
 
 func ceil(d, unit time.Duration) int64 {
 	n := int64(d / unit)

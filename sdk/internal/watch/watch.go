@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/router"
@@ -30,6 +31,11 @@ const (
 	// pauseLeast and pauseMost bound the wait after a node broke off, or none could be watched.
 	pauseLeast = 50 * time.Millisecond
 	pauseMost  = 500 * time.Millisecond
+	// nextAfter is how long a node may say nothing before another one is tried beside it, most at a time maxOpen.
+	nextAfter = 250 * time.Millisecond
+	maxOpen   = 3
+	// maxReasons bounds the reasons that are remembered.
+	maxReasons = 32
 	// steady is how long a node must be watched for the next wait to be short again.
 	steady = time.Second
 	// restoredMapShift is where a map version has the incarnation of the cluster.
@@ -64,6 +70,7 @@ type Watcher struct {
 
 	connected atomic.Bool
 	lastNanos atomic.Int64 // of the last message; 0 before the first
+	lastError atomic.Pointer[string]
 
 	ready, tried         chan struct{}
 	readyOnce, triedOnce sync.Once
@@ -78,7 +85,8 @@ type Watcher struct {
 	haveClasses bool
 	known       bool // that is, ready
 	left        Target
-	announced   bool // that the watch is lost
+	reason      string           // of the last failure that was logged
+	logged      map[string]int64 // when each reason was
 }
 
 // New completes a watcher.
@@ -127,89 +135,63 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// round watches one node after another until one has said something.
+// round watches the nodes, until the one that was followed has broken off, or all were tried and none can be.
 func (w *Watcher) round(ctx context.Context) {
 	targets := w.Targets()
 	rand.Shuffle(len(targets), func(i, j int) { targets[i], targets[j] = targets[j], targets[i] })
 	if i := slices.Index(targets, w.left); i >= 0 { // the one that was left comes last
 		targets = append(slices.Delete(targets, i, i+1), w.left)
 	}
-	for _, t := range targets {
-		w.left = t
-		before := w.lastNanos.Load()
-		err := w.watch(ctx, t)
-		if w.connected.Swap(false) {
-			w.Sink.Broken()
-		}
-		if ctx.Err() != nil {
-			return
-		}
-		if !w.announced {
-			w.announced = true
-			w.Log.Warn("the configuration is not watched: the last one stays, and other nodes are tried", "node", t.Addr,
-				"error", err)
-		}
-		if w.lastNanos.Load() != before {
-			return
-		}
+	ctx, cancel := context.WithCancel(ctx)
+	c := &contest{w: w, targets: targets, heard: make(chan event)}
+	defer c.over.Wait()
+	defer cancel()
+	c.run(ctx)
+	if w.connected.Swap(false) {
+		w.Sink.Broken()
 	}
 }
 
-// watch watches one node until it breaks off. There is always an error.
-func (w *Watcher) watch(ctx context.Context, t Target) error {
-	conn, err := w.Dial(t)
-	if err != nil {
-		return err
+// failed notes why a node is not watched. It is logged when the reason is another one than the last, but each at most
+// once a minute: errors of several nodes may take turns.
+func (w *Watcher) failed(t Target, err error) {
+	reason, now := reasonOf(err), w.Now()
+	text := fmt.Sprintf("node %s: %v", t.Addr, err)
+	w.lastError.Store(&text)
+	at, logged := w.logged[reason]
+	if reason == w.reason || logged && now-at < int64(time.Minute) {
+		return
 	}
-	defer func() { _ = conn.Close() }() // only ever errs when it is closed already
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	watchdog := time.AfterFunc(firstWithin, func() { cancel(errors.New("the node says nothing")) })
-	defer watchdog.Stop()
-	stream, err := quoratev1.NewQuotaClient(conn).WatchConfig(ctx, &quoratev1.WatchConfigRequest{})
-	if err != nil {
-		return because(ctx, err)
+	if w.logged == nil || len(w.logged) >= maxReasons {
+		w.logged = map[string]int64{}
 	}
-	var parts assembly
-	said, behindSince := false, int64(0)
-	for {
-		m, err := stream.Recv()
-		if err != nil {
-			return because(ctx, err)
-		}
-		watchdog.Reset(SilentAfter)
-		if err := w.take(m, &parts); err != nil {
-			return fmt.Errorf("the configuration cannot be used: %w", err)
-		}
-		now := w.Now()
-		behind, outdated := w.behind(&parts)
-		switch {
-		case !behind:
-			behindSince = 0
-		case behindSince == 0:
-			behindSince = now
-		case now-behindSince >= int64(BehindFor):
-			return errors.New("the node is behind: it still tells an older map or policy than was seen elsewhere")
-		}
-		if outdated && w.known {
-			continue // it confirms nothing
-		}
-		w.lastNanos.Store(now)
-		w.connected.Store(true)
-		if !said && w.haveMap && (w.haveClasses || m.GetMap() == nil && m.GetPolicy() == nil) {
-			said, w.known, w.announced = true, true, false
-			w.readyOnce.Do(func() { close(w.ready) })
-			w.Log.Info("the configuration is watched", "node", t.Addr, "cluster", w.cluster, "policy_revision", w.revision)
-		}
-	}
+	w.reason, w.logged[reason] = reason, now
+	w.Log.Warn("the configuration is not watched: the last one stays, and other nodes are tried", "node", t.Addr,
+		"error", err)
 }
 
-// because is why ctx was ended, if it was, else err.
-func because(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+// reasonOf is an error without what differs from time to time, as ports do.
+func reasonOf(err error) string {
+	if s, ok := status.FromError(err); ok {
+		return s.Code().String()
 	}
-	return err
+	return err.Error()
+}
+
+// LastError is why the configuration could last not be watched; empty while it is.
+func (w *Watcher) LastError() string {
+	if text := w.lastError.Load(); text != nil {
+		return *text
+	}
+	return ""
+}
+
+// following notes that the configuration is watched, and complete.
+func (w *Watcher) following(t Target) {
+	w.lastError.Store(nil)
+	w.reason, w.logged = "", nil
+	w.readyOnce.Do(func() { close(w.ready) })
+	w.Log.Info("the configuration is watched", "node", t.Addr, "cluster", w.cluster, "policy_revision", w.revision)
 }
 
 // assembly is what one node has told: the messages of one revision, and the newest map and whole policy.
@@ -240,7 +222,9 @@ func (w *Watcher) take(m *quoratev1.WatchConfigResponse, parts *assembly) error 
 	case m.GetClusterId() == "":
 		return errors.New("it names no cluster")
 	case w.cluster != "" && m.GetClusterId() != w.cluster:
-		return fmt.Errorf("it is of cluster %q, and not of %q: check the address", m.GetClusterId(), w.cluster)
+		return fmt.Errorf("it is of cluster %q, and not of %q: this client stays with "+
+			"the cluster that it has met, so check the address, or make a new client for a new cluster",
+			m.GetClusterId(), w.cluster)
 	}
 	if in := m.GetMap(); in != nil {
 		routes, err := mapOf(m.GetClusterId(), in)
