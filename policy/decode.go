@@ -273,7 +273,7 @@ func (d *decoder) envoyRule() (r EnvoyRule) {
 		}
 	}
 	r.Name = string(d.bytes(MaxNameBytes))
-	r.Replaces = d.strings(MaxEnvoyRules)
+	r.Replaces = d.strings(MaxEnvoyReplaces)
 	if r.Unlimited = d.bool(); !r.Unlimited {
 		r.Class = d.classNames[d.index(0)]
 		if r.Principal = d.strings(MaxEnvoyEntries); len(r.Principal) == 0 {

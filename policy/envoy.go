@@ -15,6 +15,8 @@ const (
 	MaxEnvoyEntries = 16
 	// MaxEnvoyValueBytes bounds the value of an entry that a rule matches. A key is bounded by MaxNameBytes.
 	MaxEnvoyValueBytes = MaxPrincipalBytes
+	// MaxEnvoyReplaces bounds the rules that one rule replaces.
+	MaxEnvoyReplaces = 64
 )
 
 // EnvoyDomain says how the descriptors of one domain of Envoy's global rate limit protocol become checks.
@@ -125,8 +127,20 @@ func (r *EnvoyRule) Identify(values []string) (principal, tier string) {
 	return b.String(), tier
 }
 
-// fault says what is wrong with a rule of a domain; empty when nothing is. listed tells whether a class is.
-func (r *EnvoyRule) fault(d *EnvoyDomain, listed func(class string) bool) string {
+// names are the names of the domain's rules.
+func (d *EnvoyDomain) names() map[string]bool {
+	names := make(map[string]bool, len(d.Rules))
+	for i := range d.Rules {
+		if name := d.Rules[i].Name; name != "" {
+			names[name] = true
+		}
+	}
+	return names
+}
+
+// fault says what is wrong with a rule of a domain, whose rules have names; empty when nothing is. listed tells whether
+// a class is.
+func (r *EnvoyRule) fault(d *EnvoyDomain, names map[string]bool, listed func(class string) bool) string {
 	if len(r.Match) == 0 || len(r.Match) > MaxEnvoyEntries {
 		return fmt.Sprintf("a rule matches 1 to %d entries", MaxEnvoyEntries)
 	}
@@ -141,11 +155,14 @@ func (r *EnvoyRule) fault(d *EnvoyDomain, listed func(class string) bool) string
 	if fault := nameFault(r.Name, MaxNameBytes); r.Name != "" && fault != "" {
 		return "the name of a rule " + fault
 	}
+	if len(r.Replaces) > MaxEnvoyReplaces {
+		return fmt.Sprintf("a rule replaces at most %d others", MaxEnvoyReplaces)
+	}
 	for i, name := range r.Replaces {
 		switch {
 		case slices.Contains(r.Replaces[:i], name) || name == r.Name:
 			return fmt.Sprintf("a rule replaces %s twice, or itself", quoted(name))
-		case !slices.ContainsFunc(d.Rules, func(o EnvoyRule) bool { return o.Name == name && name != "" }):
+		case !names[name]:
 			return fmt.Sprintf("a rule replaces %s, and no rule of the domain has this name", quoted(name))
 		}
 	}
@@ -248,8 +265,9 @@ func (v *validator) envoy() {
 			v.fault(path, "%s", envoyNeedsRules)
 		}
 		rules += len(d.Rules)
+		names := d.names()
 		for i := range d.Rules {
-			if fault := d.Rules[i].fault(d, v.p.isListed); fault != "" {
+			if fault := d.Rules[i].fault(d, names, v.p.isListed); fault != "" {
 				v.fault(fmt.Sprintf("%s.rules.%d", path, i), "%s", fault)
 			}
 		}

@@ -59,8 +59,9 @@ func (ps *parser) domain(at part, d *EnvoyDomain) {
 		}
 		sound = append(sound, at)
 	}
+	names := d.names()
 	for i, at := range sound { // once all names are known, which rules replace
-		if fault := d.Rules[i].fault(d, ps.isListed); at != 0 && fault != "" {
+		if fault := d.Rules[i].fault(d, names, ps.isListed); at != 0 && fault != "" {
 			ps.problem(at, "%s", fault)
 		}
 	}
@@ -107,7 +108,7 @@ func (ps *parser) envoyRule(i int32) (r EnvoyRule) {
 	if f[5].key != 0 {
 		r.Name, _ = ps.text(f[5].value, "the name of a rule", MaxNameBytes)
 	}
-	r.Replaces = ps.texts(f[6], "the rules that a rule replaces", MaxEnvoyRules)
+	r.Replaces = ps.texts(f[6], "the rules that a rule replaces", MaxEnvoyReplaces)
 	if f[7].key != 0 {
 		r.Shared, _ = ps.text(f[7].value, "the shared principal", MaxPrincipalBytes)
 	}

@@ -72,7 +72,7 @@ func Import(label string, sources ...Source) (*policy.Policy, []Note, error) {
 		if _, twice := im.parts.Envoy[f.Domain]; twice {
 			return nil, nil, fmt.Errorf("%s: the domain %q is in two files: a domain is one file's", s.Name, f.Domain)
 		}
-		im.file, im.domain = s.Name, &policy.EnvoyDomain{PassUnmatched: true}
+		im.file, im.domain, im.there = s.Name, &policy.EnvoyDomain{PassUnmatched: true}, map[string]bool{}
 		im.parts.Envoy[f.Domain] = im.domain
 		im.descriptors(f.Descriptors, path{domain: f.Domain})
 		if len(im.domain.Rules) == 0 {
@@ -95,6 +95,7 @@ type importer struct {
 	errs   []error
 	file   string
 	domain *policy.EnvoyDomain
+	there  map[string]bool // what the domain's rules match
 }
 
 func (im *importer) note(line int, format string, args ...any) {
@@ -119,18 +120,16 @@ func (p path) with(e policy.EnvoyEntry, shared bool) path {
 // maxNesting bounds how deep descriptors are.
 const maxNesting = policy.MaxEnvoyEntries
 
-// descriptors makes rules of siblings. The service looks for an entry's value first, then for the longest of those that
-// end with an asterisk, then for the key alone, and so do rules that are tried in this order.
+// descriptors makes rules of siblings. The service looks for an entry's value first, then, in the order of the file, for
+// those that end with an asterisk, then for the key alone; and it looks no further than the first that it finds. Rules are
+// tried in this order, and go no further either: see hide.
 func (im *importer) descriptors(list []descriptor, above path) {
 	if len(above.entries) == maxNesting && len(list) > 0 {
 		im.fail(list[0].line, "descriptors are nested deeper than %d", maxNesting)
 		return
 	}
 	sorted := slices.Clone(list)
-	slices.SortStableFunc(sorted, func(a, b descriptor) int {
-		ea, eb := entryOf(&a), entryOf(&b)
-		return cmp.Or(cmp.Compare(rank(ea.How), rank(eb.How)), cmp.Compare(len(eb.Value), len(ea.Value)))
-	})
+	slices.SortStableFunc(sorted, func(a, b descriptor) int { return cmp.Compare(rank(&a), rank(&b)) })
 	for i := range sorted {
 		d := &sorted[i]
 		for j := range sorted[:i] {
@@ -138,13 +137,56 @@ func (im *importer) descriptors(list []descriptor, above path) {
 				im.fail(d.line, "the descriptor %s is there twice, in line %d also", words(d), sorted[j].line)
 			}
 		}
-		im.descriptor(d, above)
-		im.shadows(d, sorted[i+1:])
+		im.descriptor(d, above, slices.DeleteFunc(slices.Clone(sorted[i+1:]), func(s descriptor) bool { return !overlap(d, &s) }))
 	}
 }
 
-func rank(how policy.EnvoyMatch) int {
-	return slices.Index([]policy.EnvoyMatch{policy.MatchValue, policy.MatchPrefix, policy.MatchAny}, how)
+// rank is when the service looks for a descriptor among its siblings.
+func rank(d *descriptor) int {
+	switch {
+	case d.Value == "":
+		return 2
+	case strings.HasSuffix(d.Value, "*"):
+		return 1
+	}
+	return 0
+}
+
+// overlap reports whether there are values that both match.
+func overlap(a, b *descriptor) bool {
+	x, y := entryOf(a), entryOf(b)
+	switch {
+	case x.Key != y.Key:
+		return false
+	case x.How == policy.MatchAny || y.How == policy.MatchAny:
+		return true
+	case x.How == policy.MatchPrefix && strings.HasPrefix(y.Value, x.Value):
+		return true
+	}
+	return y.How == policy.MatchPrefix && strings.HasPrefix(x.Value, y.Value)
+}
+
+// hide makes rules that let through what the service would find below a sibling of here, which it does not look at: it
+// has found here first.
+func (im *importer) hide(sibling *descriptor, here path) {
+	for i := range sibling.Descriptors {
+		d := &sibling.Descriptors[i]
+		below := here.with(entryOf(d), false)
+		if len(below.entries) > maxNesting || len(im.domain.Rules) > policy.MaxEnvoyRules {
+			return // which is told
+		}
+		im.rule(policy.EnvoyRule{Match: below.entries, Unlimited: true})
+		im.hide(d, below)
+	}
+}
+
+// rule adds a rule, unless there is one for the same descriptors.
+func (im *importer) rule(r policy.EnvoyRule) {
+	match := fmt.Sprintf("%q", r.Match)
+	if !im.there[match] {
+		im.there[match] = true
+		im.domain.Rules = append(im.domain.Rules, r)
+	}
 }
 
 func entryOf(d *descriptor) policy.EnvoyEntry {
@@ -165,18 +207,8 @@ func words(d *descriptor) string {
 	return d.Key + "=" + d.Value
 }
 
-// shadows tells where the service would look no further than d, though a less special sibling has deeper descriptors:
-// rules go on to those.
-func (im *importer) shadows(d *descriptor, siblings []descriptor) {
-	for i := range siblings {
-		if s := &siblings[i]; s.Key == d.Key && len(s.Descriptors) > 0 {
-			im.note(d.line, "for %s the service does not look below %s in line %d; here what is below both holds, so more may "+
-				"be limited than before", words(d), words(s), s.line)
-		}
-	}
-}
-
-func (im *importer) descriptor(d *descriptor, above path) {
+// descriptor makes the rules of one. The service looks at those that are hidden only where it does not find d.
+func (im *importer) descriptor(d *descriptor, above path, hidden []descriptor) {
 	if d.Key == "" {
 		im.fail(d.line, `a descriptor has no "key"`)
 		return
@@ -189,10 +221,13 @@ func (im *importer) descriptor(d *descriptor, above path) {
 	switch {
 	case d.RateLimit != nil:
 		im.limit(d, here)
-	case len(d.Descriptors) == 0:
-		im.domain.Rules = append(im.domain.Rules, policy.EnvoyRule{Match: here.entries, Unlimited: true})
+	case len(d.Descriptors) == 0 || len(hidden) > 0:
+		im.rule(policy.EnvoyRule{Match: here.entries, Unlimited: true})
 	}
 	im.descriptors(d.Descriptors, here)
+	for i := range hidden {
+		im.hide(&hidden[i], here)
+	}
 }
 
 // mentions tells what is left out of a descriptor.
@@ -215,6 +250,10 @@ func (im *importer) mentions(d *descriptor) {
 // limit makes the rule, and the class, of one limit.
 func (im *importer) limit(d *descriptor, at path) {
 	l := d.RateLimit
+	if im.there[fmt.Sprintf("%q", at.entries)] {
+		im.note(d.line, "%s is left out: the service never gets to it, since another one takes all its values", words(d))
+		return
+	}
 	r := policy.EnvoyRule{Name: l.Name, Match: at.entries}
 	for _, o := range l.Replaces {
 		r.Replaces = append(r.Replaces, o.Name)
@@ -230,7 +269,7 @@ func (im *importer) limit(d *descriptor, at path) {
 	default:
 		im.class(d, at, &r)
 	}
-	im.domain.Rules = append(im.domain.Rules, r)
+	im.rule(r)
 }
 
 func (im *importer) class(d *descriptor, at path, r *policy.EnvoyRule) {

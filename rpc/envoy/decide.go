@@ -41,7 +41,7 @@ func (a *answer) decide(ctx context.Context, p *plan) error {
 		}
 	}
 	if ctx.Err() != nil { // it would come too late
-		return quotaerr.Wrap(quotaerr.OutcomeUnknown, ctx.Err(), "the deadline passed: give the filter a longer timeout")
+		return errLate(ctx)
 	}
 	return nil
 }
@@ -49,7 +49,10 @@ func (a *answer) decide(ctx context.Context, p *plan) error {
 // look answers descriptors that consume nothing: they are within the limit where a cost of 1 would be.
 func (a *answer) look(ctx context.Context, l look) error {
 	_, class := a.policy.ClassOf(l.class)
-	asking, cancel := within(ctx, time.Duration(class.TimeoutNanos))
+	asking, cancel, err := within(ctx, time.Duration(class.TimeoutNanos))
+	if err != nil {
+		return err
+	}
 	defer cancel()
 	u, err := a.service.desk.Peek(asking, &quoratev1.PeekRequest{Principal: l.principal, ApiClass: l.class, Tier: l.tier})
 	if err != nil {
@@ -88,7 +91,10 @@ func standingOf(u *quoratev1.PeekResponse) *quoratev1.Decision {
 
 // check gets the descriptors of a group decided.
 func (a *answer) check(ctx context.Context, g *group) error {
-	asking, cancel := within(ctx, g.timeout(a.policy))
+	asking, cancel, err := within(ctx, g.timeout(a.policy))
+	if err != nil {
+		return err
+	}
 	defer cancel()
 	d, err := a.service.desk.Check(asking, g.request())
 	if quotaerr.ReasonOf(err) == quotaerr.CostExceedsLimit {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/quorate/quorate/policy"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
+	"github.com/quorate/quorate/quotaerr"
 )
 
 // Desk is where a call's checks and peeks are answered, for whoever the call's context says is calling. Errors are
@@ -63,11 +64,21 @@ func (s *Service) ShouldRateLimit(
 }
 
 // within is ctx for one question: until its timeout, and a little before the deadline of the call, if it has one, so
-// that what there is to answer without a decision reaches Envoy before Envoy gives up.
-func within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+// that what there is to answer without a decision reaches Envoy before Envoy gives up. Without any time left nobody is
+// asked, and it is no failure mode that decides: that is for an owner who cannot be reached.
+func within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc, error) {
 	if end, ok := ctx.Deadline(); ok {
 		left := time.Until(end)
 		timeout = min(timeout, left-min(max(left/10, time.Millisecond), 100*time.Millisecond))
 	}
-	return context.WithTimeout(ctx, timeout)
+	if timeout <= 0 {
+		return nil, nil, errLate(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	return ctx, cancel, nil
+}
+
+// errLate says that an answer would come too late.
+func errLate(ctx context.Context) error {
+	return quotaerr.Wrap(quotaerr.OutcomeUnknown, ctx.Err(), "the deadline passed: give the filter a longer timeout")
 }

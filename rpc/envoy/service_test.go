@@ -164,6 +164,25 @@ func TestTimeouts(t *testing.T) {
 	})
 }
 
+// Shows that with no time left to ask in nobody is asked, and nothing is let through: a call that came too late says
+// nothing of the owner.
+func TestNoTimeToAsk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, desk, registry := mustService(t, servicePolicy)
+		for _, descriptor := range [][]string{{"lenient", "a"}, {"u", "a"}} {
+			ctx, cancel := context.WithTimeout(t.Context(), 900*time.Microsecond)
+			out, err := s.ShouldRateLimit(ctx, ask("edge", descriptor))
+			if quotaerr.ReasonOf(err) != quotaerr.OutcomeUnknown || out != nil {
+				t.Errorf("%v: %v, %v", descriptor, out, err)
+			}
+			cancel()
+		}
+		if n := counts(t, registry)["bypasses lenient"]; n != 0 || len(desk.deadline) != 0 {
+			t.Errorf("%v bypasses, and asked %d times", n, len(desk.deadline))
+		}
+	})
+}
+
 // Shows that a class which is let through when nobody can decide is let through before Envoy gives up, also when Envoy
 // waits for less than the class's timeout, and that a call whose caller has gone is not counted as let through.
 func TestBypassInTime(t *testing.T) {
