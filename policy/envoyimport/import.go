@@ -120,9 +120,9 @@ func (p path) with(e policy.EnvoyEntry, shared bool) path {
 // maxNesting bounds how deep descriptors are.
 const maxNesting = policy.MaxEnvoyEntries
 
-// descriptors makes rules of siblings. The service looks for an entry's value first, then, in the order of the file, for
-// those that end with an asterisk, then for the key alone; and it looks no further than the first that it finds. Rules are
-// tried in this order, and go no further either: see hide.
+// descriptors makes rules of siblings. The service looks for an entry's value first, then, in the order of the file,
+// for those that end with an asterisk, then for the key alone; and it looks no further than the first that it finds.
+// Rules are tried in this order, and go no further either: see hide.
 func (im *importer) descriptors(list []descriptor, above path) {
 	if len(above.entries) == maxNesting && len(list) > 0 {
 		im.fail(list[0].line, "descriptors are nested deeper than %d", maxNesting)
@@ -137,7 +137,13 @@ func (im *importer) descriptors(list []descriptor, above path) {
 				im.fail(d.line, "the descriptor %s is there twice, in line %d also", words(d), sorted[j].line)
 			}
 		}
-		im.descriptor(d, above, slices.DeleteFunc(slices.Clone(sorted[i+1:]), func(s descriptor) bool { return !overlap(d, &s) }))
+		var hidden []descriptor
+		for j := i + 1; j < len(sorted); j++ {
+			if overlap(d, &sorted[j]) {
+				hidden = append(hidden, sorted[j])
+			}
+		}
+		im.descriptor(d, above, hidden)
 	}
 }
 
