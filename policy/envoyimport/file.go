@@ -93,7 +93,12 @@ func read(name string, src []byte) (*file, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(src))
 	dec.KnownFields(true)
 	f := &file{}
-	if err := decode(dec, f); err != nil {
+	err := decode(dec, f)
+	if err != nil && bytes.Contains(src, []byte("kind: ConfigMap")) {
+		return nil, fmt.Errorf("%s: this is a ConfigMap of Kubernetes: import what it has under data, a file for each key",
+			name)
+	}
+	if err != nil {
 		if errors.Is(err, io.EOF) {
 			return nil, fmt.Errorf("%s: the file is empty", name)
 		}
