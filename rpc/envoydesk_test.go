@@ -148,7 +148,7 @@ func TestEveryErrorToEnvoy(t *testing.T) {
 			t.Parallel()
 			n := mustNode(t, "n1", withEnvoy(t, answering(Answer{}, &quotaerr.Error{Reason: row.Reason, Message: "m"})))
 			client := ratelimitv3.NewRateLimitServiceClient(n.conn)
-			out, err := client.ShouldRateLimit(within(t, 300*time.Millisecond), envoyAsk(envoyDescriptor("convert", "a")))
+			out, err := client.ShouldRateLimit(telling(t, time.Second), envoyAsk(envoyDescriptor("convert", "a")))
 			if row.Reason == quotaerr.CostExceedsLimit {
 				if err != nil || out.GetOverallCode() != ratelimitv3.RateLimitResponse_OVER_LIMIT {
 					t.Errorf("%v %v", out, err)
