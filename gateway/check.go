@@ -116,7 +116,15 @@ func (c *Config) checkRequests(p *problems) {
 			p.add(index("remove_headers", i), "%q is no header's name", h)
 		}
 	}
+	for i, h := range c.KeepHeaders {
+		if !slices.Contains(overriding, plainName(h)) {
+			p.add(index("keep_headers", i), "%q is not removed by itself: write one of %s", h, strings.Join(overriding, ", "))
+		}
+	}
 	h := c.PrincipalHeader
+	if h != "" && plainName(h) == plainName(c.Proxies.Header) {
+		p.add("principal_header", "%q is also proxies.header: write another", h)
+	}
 	if h != "" && (!httpguts.ValidHeaderFieldName(h) || slices.Contains(notForPrincipals, plainName(h))) {
 		p.add("principal_header", "%q: write the name of a header that means nothing else, as X-Quorate-Principal", h)
 	}

@@ -57,14 +57,19 @@ type Config struct {
 	// bytes other than visible ASCII, and %, are written %XX. Default: none. What callers send under this name is removed.
 	PrincipalHeader string `koanf:"principal_header"`
 	// RemoveHeaders are further headers that callers cannot send to an upstream.
-	RemoveHeaders []string      `koanf:"remove_headers"`
-	Answers       AnswersConfig `koanf:"answers"`
-	Drain         DrainConfig   `koanf:"drain"`
-	Log           LogConfig     `koanf:"log"`
+	RemoveHeaders []string `koanf:"remove_headers"`
+	// KeepHeaders are those that callers may send of the ones by which a server may take a request for another than that
+	// which was charged for: X-HTTP-Method-Override, X-HTTP-Method, X-Method-Override, X-Original-URL and X-Rewrite-URL.
+	// Default: none.
+	KeepHeaders []string      `koanf:"keep_headers"`
+	Answers     AnswersConfig `koanf:"answers"`
+	Drain       DrainConfig   `koanf:"drain"`
+	Log         LogConfig     `koanf:"log"`
 
 	path    string   // of the file
 	environ []string // that was read
 	files   *files   // as they were read
+	policy  string   // the content of cluster.policy_file
 }
 
 // TLSConfig is what callers are shown, in PEM. Cert and Key, or none: then Listen must be loopback.
@@ -100,7 +105,8 @@ type ProxiesConfig struct {
 	TrustedHops int `koanf:"trusted_hops"`
 	// From are the networks that the nearest of them connects from. Default: every one.
 	From []string `koanf:"from"`
-	// Header is where they write addresses. Default X-Forwarded-For.
+	// Header is where they write addresses. Default X-Forwarded-For. The upstream gets in it, as in X-Forwarded-For, the
+	// address that was found.
 	Header string `koanf:"header"`
 }
 
@@ -111,7 +117,8 @@ type ClusterConfig struct {
 	// TLS is this gateway's certificate for the cluster, of the role gateway. Required unless all addresses are loopback.
 	TLS ClusterTLSConfig `koanf:"tls"`
 	// PolicyFile has the failure modes, timeouts and disabled classes that hold until the cluster was reached once.
-	// Without it every class is denied until then.
+	// Without it every class is denied until then. It is read when the gateway starts: a change of it is refused as that
+	// of any other field here.
 	PolicyFile string `koanf:"policy_file"`
 	// ConfigGrace is how long the last known ones hold when the cluster is away. Default 5m.
 	ConfigGrace time.Duration `koanf:"config_grace"`
@@ -274,6 +281,9 @@ func load(path string, environ []string, fs *files) (*Config, error) {
 	if err := loadEnviron(k, environ); err != nil {
 		return nil, err
 	}
+	if err := oneDocument(src); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
 	c := &Config{}
 	err = k.UnmarshalWithConf("", c, koanf.UnmarshalConf{DecoderConfig: &mapstructure.DecoderConfig{
 		Result: c, TagName: "koanf", ErrorUnused: true, WeaklyTypedInput: true,
@@ -287,6 +297,10 @@ func load(path string, environ []string, fs *files) (*Config, error) {
 	c.path, c.environ, c.files = path, environ, fs
 	c.SetDefaults()
 	c.resolve(filepath.Dir(path))
+	if c.Cluster.PolicyFile != "" { // one that cannot be read is told of by the SDK, or as a change
+		policy, _ := fs.read(c.Cluster.PolicyFile)
+		c.policy = string(policy)
+	}
 	return c, nil
 }
 

@@ -205,3 +205,28 @@ func TestJWKS(t *testing.T) {
 		}
 	}
 }
+
+// Shows that a file of keys, or a configuration, of several documents is refused, and two routes of one name too.
+func TestNothingIsOverlooked(t *testing.T) {
+	for src, good := range map[string]bool{
+		"keys: []\n---\nkeys: [{sha256: x}]\n": false, "keys: []\n--- [\n": false, "---\nkeys: []\n": true,
+		"keys: []\n...\n": true, "# nothing\n": true,
+	} {
+		if _, err := parseKeys([]byte(src)); (err == nil) != good {
+			t.Errorf("%q: %v", src, err)
+		}
+	}
+	const head = "listen: 127.0.0.1:0\ncluster: {addrs: [\"127.0.0.1:1\"]}\nupstreams: {a: {url: \"http://x\"}}\n"
+	for text, want := range map[string]string{
+		"fallback: {unlimited: true}\n---\nlisten: x\n":                                                   "second document",
+		"routes:\n- {match: GET /a, name: GET /b, unlimited: true}\n- {match: GET /b, unlimited: true}\n": "routes[1].name",
+		"routes:\n- {match: /b, unlimited: true}\n- {match: /a, name: /b, unlimited: true}\n":             "routes[1].name",
+		"keep_headers: [X-Api-Key]\nfallback: {unlimited: true}\n":                                        "keep_headers[0]",
+		"principal_header: X-IP\nproxies: {trusted_hops: 1, header: x_ip}\nfallback: {unlimited: true}\n": "principal_header",
+	} {
+		_, err := Load(write(t, "gateway.yaml", head+text), nil)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}

@@ -12,15 +12,22 @@
 //     or by a route that says unlimited. What no route names is answered 404, unless there is a fallback.
 //   - Who calls is the first credential, in the configured order, that the request shows. One that is not accepted is
 //     401: no other kind is tried, and nothing is consumed.
-//   - What has two readings is refused: see package wire for HTTP/1, quotahttp for paths. CONNECT, TRACE and methods,
-//     hosts and upgrades that are not listed are refused or, upgrades, ignored.
+//   - What has two readings is refused: see package wire for HTTP/1, quotahttp for paths, with a fallback alone too.
+//     CONNECT, TRACE and methods, hosts and upgrades that are not listed are refused or, upgrades, ignored.
+//   - What has passed is sent to the upstream once: with no method, and no Idempotency-Key, is it sent again when a
+//     connection breaks.
 //   - The upstream gets X-Forwarded-For, -Host and -Proto as this gateway saw them, and nothing of what the caller sent
 //     under a name that begins with X-Forwarded-, or in Forwarded, X-Real-IP, the header that names the principal, the
-//     API keys' headers, and those of remove_headers; with underscores for hyphens neither.
+//     API keys' headers, and those of remove_headers; with other signs for hyphens neither. proxies.header has the
+//     address that was found. Headers that some servers take for the method or the path are removed too
+//     (X-HTTP-Method-Override and others: see keep_headers), as what they say was not charged for.
+//   - The query is passed on as it came, whether it can be parsed or not; it must be visible ASCII.
 //   - Bodies, both ways, are passed on as they come, and so are the bytes after a change of protocol.
 //   - Connections, requests, headers, bodies, and each wait have a bound.
 //   - A changed configuration is put in force as a whole, with the files that it names, or refused as a whole, with
 //     all that is wrong with it logged. Requests that are under way end by the one that they began with.
+//   - Callers' certificates are judged by tls.client_ca as it is now: a connection from before a change ends with its
+//     next answer, which is 421 when the connection could not be made any more.
 //   - Neither log nor metric nor answer names a principal or shows a credential.
 //
 // The caller's duties: read the health paths and metrics at the address `admin`, and leave that one private; count the

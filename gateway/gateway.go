@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -23,6 +24,8 @@ type Options struct {
 	Logger *slog.Logger
 	// SDK are further options of the SDK's client, for tests.
 	SDK []sdk.Option
+
+	interval time.Duration // between looks at the files; 0: reloadInterval
 }
 
 // Gateway is a gateway that listens. Run has it serve.
@@ -33,6 +36,7 @@ type Gateway struct {
 	metrics   *metrics
 	current   atomic.Pointer[generation]
 	watcher   watcher
+	interval  time.Duration // between looks at the files
 
 	listener, admin      net.Listener
 	server, probes       *http.Server
@@ -46,7 +50,7 @@ type Gateway struct {
 // Start listens with a configuration that Load has read. It does not wait for the cluster: /readyz tells when it was
 // reached. Run must be called, and ends what Start has begun.
 func Start(c *Config, o Options) (*Gateway, error) {
-	g := &Gateway{log: o.Logger}
+	g := &Gateway{log: o.Logger, interval: cmp.Or(o.interval, reloadInterval)}
 	if g.log == nil {
 		g.log = slog.New(slog.DiscardHandler)
 	}
@@ -85,7 +89,10 @@ func (g *Gateway) listen(c *Config) error {
 		refused: func(s wire.Shape) { g.metrics.malformed.WithLabelValues(string(s)).Inc() },
 	}
 	if g.current.Load().tls != nil {
-		l.tls = func() *tls.Config { return g.current.Load().tls }
+		l.tls = func() (*tls.Config, trust) {
+			gen := g.current.Load()
+			return gen.tls, gen.trust
+		}
 	}
 	l.start(c.Bounds.MaxConnections)
 	g.listener = l

@@ -22,6 +22,7 @@ type generation struct {
 	upstreams map[string]*upstream
 	handler   http.Handler // for a request whose route is found
 	tls       *tls.Config  // nil without
+	trust     trust
 	hosts     map[string]bool
 	methods   map[string]bool
 	upgrades  map[string]bool
@@ -33,8 +34,9 @@ func compile(c *Config, g *Gateway, earlier *generation) (*generation, error) {
 	var p problems
 	c.checkSettings(&p)
 	out := &generation{
-		config: c, hosts: setOf(c.Hosts), methods: setOf(c.Methods), upgrades: setOf(c.Upgrades), tls: c.compileTLS(&p),
+		config: c, hosts: setOf(c.Hosts), methods: setOf(c.Methods), upgrades: setOf(c.Upgrades),
 	}
+	out.tls, out.trust = c.compileTLS(&p)
 	var was map[string]*upstream
 	if earlier != nil {
 		was = earlier.upstreams
@@ -91,14 +93,14 @@ func (c *ClusterConfig) check(p *problems) {
 }
 
 // compileTLS reads what callers are shown.
-func (c *Config) compileTLS(p *problems) *tls.Config {
+func (c *Config) compileTLS(p *problems) (*tls.Config, trust) {
 	t := c.TLS
 	if t == (TLSConfig{}) {
-		return nil
+		return nil, trust{}
 	}
 	if t.Cert == "" || t.Key == "" {
 		p.add("tls", "name both cert and key, or leave out all of tls")
-		return nil
+		return nil, trust{}
 	}
 	out := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
 	cert, certErr := c.files.read(t.Cert)
@@ -119,17 +121,17 @@ func (c *Config) compileTLS(p *problems) *tls.Config {
 		}
 		out.Certificates = []tls.Certificate{pair}
 	}
-	c.compileClientCA(p, out)
-	return out
+	return out, c.trustIn(c.compileClientCA(p, out))
 }
 
-func (c *Config) compileClientCA(p *problems, out *tls.Config) {
+// compileClientCA has out ask for callers' certificates, and gives the content of the CAs' file.
+func (c *Config) compileClientCA(p *problems, out *tls.Config) []byte {
 	t := c.TLS
 	if t.ClientCA == "" {
 		if t.ClientCertificates != "" {
 			p.add("tls.client_certificates", "set tls.client_ca, or remove it")
 		}
-		return
+		return nil
 	}
 	src, err := c.files.read(t.ClientCA)
 	if err != nil {
@@ -144,6 +146,7 @@ func (c *Config) compileClientCA(p *problems, out *tls.Config) {
 	if t.ClientCertificates == "required" {
 		out.ClientAuth = tls.RequireAndVerifyClientCert
 	}
+	return src
 }
 
 // bareHost is a Host header's name, in lower case, without its port and the root's dot.

@@ -3,6 +3,7 @@ package gateway
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,7 +69,8 @@ type rig struct {
 	reached  atomic.Int64 // requests that came to the upstream
 	upstream *httptest.Server
 	hangups  chan os.Signal
-	stop     func() error // ends it once, and gives what Run returned
+	poll     time.Duration // between looks at the files; 0: a hangup alone has them read again
+	stop     func() error  // ends it once, and gives what Run returned
 	web      *http.Client
 }
 
@@ -121,7 +123,10 @@ func (r *rig) start(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Gateway, err = Start(c, Options{Logger: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	r.Gateway, err = Start(c, Options{
+		Logger:   slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		interval: cmp.Or(r.poll, time.Hour),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

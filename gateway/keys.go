@@ -91,6 +91,9 @@ func parseKeys(src []byte) (map[digest]account, error) {
 	if err := d.Decode(&f); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
+	if err := oneDocument(src); err != nil {
+		return nil, err
+	}
 	if len(f.Keys) > maxKeys {
 		return nil, fmt.Errorf("%d keys: keep at most %d in one file", len(f.Keys), maxKeys)
 	}
@@ -114,6 +117,19 @@ func parseKeys(src []byte) (map[digest]account, error) {
 		at[key], out[key] = i, account{e.Principal, e.Tier}
 	}
 	return out, p.err()
+}
+
+// oneDocument refuses what stands behind the first YAML document: it would not be read.
+func oneDocument(src []byte) error {
+	d := yaml.NewDecoder(bytes.NewReader(src))
+	var first, second yaml.Node
+	if err := d.Decode(&first); err != nil {
+		return nil //nolint:nilerr // whoever reads it says what is wrong
+	}
+	if err := d.Decode(&second); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("line %d: a second document begins: write all in one", max(second.Line, 1))
+	}
+	return nil
 }
 
 func index(list string, i int) string { return fmt.Sprintf("%s[%d]", list, i) }

@@ -14,7 +14,7 @@ import (
 // listener bounds connections, shakes hands, and has HTTP/1 read strictly.
 type listener struct {
 	net.Listener
-	tls       func() *tls.Config // nil without TLS
+	tls       func() (*tls.Config, trust) // nil without TLS
 	handshake time.Duration
 	refused   func(wire.Shape)
 	opened    func(delta float64)
@@ -72,10 +72,12 @@ func (l *listener) run() {
 }
 
 // secure shakes hands. net/http finds HTTP/2 by the type of the connection.
-func (l *listener) secure(held net.Conn) {
+func (l *listener) secure(held *slot) {
 	ctx, cancel := context.WithTimeout(l.life, l.handshake)
 	defer cancel()
-	secured := tls.Server(held, l.tls())
+	config, asked := l.tls()
+	held.trust = asked
+	secured := tls.Server(held, config)
 	if err := secured.HandshakeContext(ctx); err != nil {
 		_ = held.Close() // it never was a connection
 		return
@@ -85,7 +87,7 @@ func (l *listener) secure(held net.Conn) {
 		l.hand(secured)
 		return
 	}
-	l.hand(&conn{Conn: wire.New(secured, l.refused), tls: &state})
+	l.hand(&conn{Conn: wire.New(secured, l.refused), tls: &state, trust: asked})
 }
 
 func (l *listener) hand(c net.Conn) {
@@ -119,7 +121,8 @@ func (l *listener) Close() error {
 // slot frees its place when it is closed.
 type slot struct {
 	net.Conn
-	free func()
+	free  func()
+	trust trust // with TLS
 }
 
 // CloseWrite tells the other end that nothing more comes.

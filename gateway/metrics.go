@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,6 +27,9 @@ type metrics struct {
 	connections prometheus.Gauge
 	good        prometheus.Gauge
 	since       prometheus.Gauge
+
+	mu   sync.RWMutex    // guards kept, and that no series of a route is made after those of gone ones were dropped
+	kept map[string]bool // the present routes' names, and that of none
 }
 
 const (
@@ -78,22 +82,30 @@ func (m *metrics) served(r *route, status int, took time.Duration) {
 	if r != nil {
 		name = r.name
 	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if !m.kept[name] { // the route has gone while the request was under way
+		return
+	}
 	m.requests.WithLabelValues(name, statusLabel(status)).Inc()
 	m.seconds.WithLabelValues(name).Observe(took.Seconds())
 }
 
-// retain drops the series of routes that are gone.
-func (m *metrics) retain(was, now *routes) {
-	kept := map[string]bool{}
+// retain drops the series of routes that are not among these.
+func (m *metrics) retain(now *routes) {
+	kept := map[string]bool{routeOfNoRoutes: true}
 	for _, r := range now.all() {
 		kept[r.name] = true
 	}
-	for _, r := range was.all() {
-		if !kept[r.name] {
-			m.requests.DeletePartialMatch(prometheus.Labels{"route": r.name})
-			m.seconds.DeletePartialMatch(prometheus.Labels{"route": r.name})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name := range m.kept {
+		if !kept[name] {
+			m.requests.DeletePartialMatch(prometheus.Labels{"route": name})
+			m.seconds.DeletePartialMatch(prometheus.Labels{"route": name})
 		}
 	}
+	m.kept = kept
 }
 
 func (m *metrics) handler() http.Handler {

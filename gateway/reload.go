@@ -38,7 +38,7 @@ func (w *watcher) settled() bool {
 
 // watchFiles reads the configuration again when files have changed, and at each hangup.
 func (g *Gateway) watchFiles(ctx context.Context, hangups <-chan os.Signal) {
-	tick := time.NewTicker(reloadInterval)
+	tick := time.NewTicker(g.interval)
 	defer tick.Stop()
 	for {
 		select {
@@ -68,7 +68,6 @@ func (g *Gateway) reload() {
 	}
 	g.apply(gen)
 	g.metrics.reloads.WithLabelValues(reloadApplied).Inc()
-	g.metrics.retain(was.routes, gen.routes)
 	for name, u := range was.upstreams {
 		if gen.upstreams[name] != u {
 			u.transport.CloseIdleConnections() // those in use end as idle ones do
@@ -90,6 +89,7 @@ func (g *Gateway) recompile(was *generation, read *files) (*generation, error) {
 }
 
 func (g *Gateway) apply(gen *generation) {
+	g.metrics.retain(gen.routes)
 	g.current.Store(gen)
 	g.metrics.good.Set(1)
 	g.metrics.since.SetToCurrentTime()
@@ -103,7 +103,7 @@ func (c *Config) mustStay(next *Config) error {
 		was, now any
 	}{
 		{"listen", c.Listen, next.Listen}, {"admin", c.Admin, next.Admin}, {"bounds", c.Bounds, next.Bounds},
-		{"cluster", c.Cluster, next.Cluster}, {"log", c.Log, next.Log},
+		{"cluster", c.Cluster, next.Cluster}, {"cluster.policy_file", c.policy, next.policy}, {"log", c.Log, next.Log},
 		{"tls", c.TLS == (TLSConfig{}), next.TLS == (TLSConfig{})},
 	} {
 		if !reflect.DeepEqual(f.was, f.now) {

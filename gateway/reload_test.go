@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // reloads waits until so many attempts have had a result.
@@ -30,6 +31,11 @@ func TestReload(t *testing.T) {
 		}
 		fmt.Fprintf(w, "old %q, new %q", q.Header.Get("X-Old"), q.Header.Get("X-New"))
 	})
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	r.poll = 100 * time.Millisecond
+	r.start(t)
 	r.do(t, http.MethodPost, "/dear", "X-Api-Key", keyAcme)
 	held := r.dial(t)
 	held.mustWrite(t, "GET /free/hold HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -52,6 +58,10 @@ func TestReload(t *testing.T) {
 	close(release)
 	if resp := held.answer(t); resp == nil || resp.StatusCode != http.StatusOK {
 		t.Errorf("what was under way: %+v", resp)
+	}
+	until(t, "it has ended", func() bool { return r.metric(t, "quorate_gateway_in_flight") == "0" })
+	if _, series := r.probe(t, "/metrics"); strings.Contains(series, `route="/free/"`) {
+		t.Error("what ended after its route had gone has made the route's series again")
 	}
 
 	r.put(t, "keys.yaml", strings.Replace(testKeys, sum(keyAcme), sum("k-fresh"), 1))
@@ -98,6 +108,7 @@ func TestRefusedReload(t *testing.T) {
 	if err := os.Remove(filepath.Join(r.dir, "gateway.yaml")); err != nil {
 		t.Fatal(err)
 	}
+	r.hangups <- syscall.SIGHUP
 	r.reloads(t, reloadRefused, 11)
 	r.do(t, http.MethodGet, "/", "X-Api-Key", keyAcme).mustBe(t, "no file", http.StatusOK, "")
 }
@@ -127,4 +138,25 @@ func TestHalfWritten(t *testing.T) {
 			t.Errorf("step %d, %q: %t", i, step.text, got)
 		}
 	}
+}
+
+// Shows that a change of the policy file is noticed, and refused as what needs a new start, until it is taken back.
+func TestPolicyFileChanges(t *testing.T) {
+	r := mustRig(t, accountRoutes, nil)
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	r.put(t, "policy.yaml", testPolicy)
+	r.put(t, "gateway.yaml", strings.Replace(r.whole(accountRoutes), "cluster: {", "cluster: {policy_file: policy.yaml, ", 1))
+	r.start(t)
+	r.put(t, "policy.yaml", testPolicy+"# another\n")
+	r.hangups <- nil
+	r.reloads(t, reloadRefused, 1)
+	if good := r.metric(t, "quorate_gateway_config_good"); good != "0" ||
+		!strings.Contains(r.log.String(), "cluster.policy_file: it has changed") {
+		t.Errorf("config_good is %q", good)
+	}
+	r.put(t, "policy.yaml", testPolicy)
+	r.hangups <- nil
+	r.reloads(t, reloadApplied, 1)
 }

@@ -35,12 +35,13 @@ const (
 	refusedNobody    = "unauthenticated"
 	refusedMalformed = "malformed"
 	refusedUndecided = "undecided"
+	refusedTrust     = "certificate"
 )
 
 // refusals are all of them.
 var refusals = []string{
 	refusedTarget, refusedHost, refusedMethod, refusedUpgrade, refusedUnrouted, refusedBody, refusedBusy, refusedSlow,
-	refusedUpstream, refusedNobody, refusedMalformed, refusedUndecided,
+	refusedUpstream, refusedNobody, refusedMalformed, refusedUndecided, refusedTrust,
 }
 
 // busyWait is what is told to wait when too many requests are under way.
@@ -72,6 +73,10 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer g.underWay.Add(-1)
+	if gen.distrusts(a, r) {
+		g.refuse(a, http.StatusMisdirectedRequest, refusedTrust, "connect anew, with a certificate that is accepted now")
+		return
+	}
 	if status, reason, detail := gen.judge(r, on); status != 0 {
 		if reason == refusedMethod {
 			a.Header().Set("Allow", strings.Join(gen.config.Methods, ", "))
@@ -111,6 +116,8 @@ func (gen *generation) judge(r *http.Request, on *passage) (status int, reason, 
 		return http.StatusBadRequest, refusedTarget, "send the path alone: this is not a proxy to other hosts"
 	case !strings.HasPrefix(r.URL.Path, "/") || climbs(r.URL.Path):
 		return http.StatusBadRequest, refusedTarget, "the path must begin with / and have no . or .. segments"
+	case !printable(r.URL.RawQuery): // HTTP/2 can carry what begins another line, or ends this one, in HTTP/1
+		return http.StatusBadRequest, refusedTarget, "write spaces, controls and other bytes than ASCII as %XX"
 	case len(gen.hosts) > 0 && !gen.hosts[bareHost(r.Host)]:
 		return http.StatusMisdirectedRequest, refusedHost, "this host is not served here"
 	}
@@ -132,8 +139,18 @@ func (gen *generation) judge(r *http.Request, on *passage) (status int, reason, 
 	return 0, "", ""
 }
 
-// climbs reports whether a path, decoded, has segments that lead out of the upstream's own path. With routes quotahttp
-// refuses such a path too, and more; with a fallback alone it does not look at paths.
+// printable reports whether there are only visible bytes of ASCII.
+func printable(s string) bool {
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] >= 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// climbs reports whether a path, decoded, has segments that lead out of the upstream's own path. quotahttp refuses such
+// a path too, and more, but answers later.
 func climbs(path string) bool {
 	for segment := range strings.FieldsFuncSeq(path, func(c rune) bool { return c == '/' || c == '\\' }) {
 		if name, _, _ := strings.Cut(segment, ";"); name == "." || name == ".." {
@@ -221,6 +238,7 @@ type answer struct {
 	conn   *conn  // nil for HTTP/2
 	watch  *watch // nil before it is known where the request goes
 	status int    // 0 until it is known
+	closes bool   // the connection ends after it
 }
 
 // Unwrap is for http.ResponseController.
@@ -230,13 +248,16 @@ func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 func (a *answer) WriteHeader(status int) {
 	if a.status == 0 && status >= http.StatusOK {
 		a.status = status
+		if a.closes {
+			a.Header().Set("Connection", "close") // GOAWAY in HTTP/2; earlier a 1xx answer would take it away
+		}
 	}
 	a.ResponseWriter.WriteHeader(status)
 }
 
 func (a *answer) Write(p []byte) (int, error) {
 	if a.status == 0 {
-		a.status = http.StatusOK
+		a.WriteHeader(http.StatusOK)
 	}
 	n, err := a.ResponseWriter.Write(p)
 	if n > 0 && a.watch != nil {
@@ -285,6 +306,7 @@ func (t *touching) Write(p []byte) (int, error) {
 type conn struct {
 	*wire.Conn
 	tls      *tls.ConnectionState // nil without TLS
+	trust    trust                // with TLS
 	lingered atomic.Bool
 }
 
@@ -318,7 +340,7 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 	if strict, ok := c.(*conn); ok {
 		return context.WithValue(ctx, connKey{}, strict)
 	}
-	return ctx
+	return withTrust(ctx, c)
 }
 
 func connOf(ctx context.Context) *conn {

@@ -67,8 +67,9 @@ func (c *Config) compileRoutes(p *problems, who *callers, to map[string]*upstrea
 	at := map[string]int{}
 	for i := range c.Routes {
 		one, place := &c.Routes[i], index("routes", i)
-		r, ok := c.compileRoute(p, place, one, who, to, names)
-		switch earlier, dup := at[one.Match]; {
+		earlier, dup := at[one.Match]
+		r, ok := c.compileRoute(p, place, one, who, to, names, dup)
+		switch {
 		case one.Match == "":
 			p.add(place+".match", "write a pattern, as \"POST /convert\" or \"/files/\"; what no route names has fallback")
 		case dup:
@@ -85,8 +86,11 @@ func (c *Config) compileRoutes(p *problems, who *callers, to map[string]*upstrea
 		if c.Fallback.Match != "" {
 			p.add("fallback.match", "the fallback is for what no route names: remove match")
 		}
-		if r, ok := c.compileRoute(p, "fallback", c.Fallback, who, to, names); ok {
+		if r, ok := c.compileRoute(p, "fallback", c.Fallback, who, to, names, false); ok {
 			t.fallback, rules.Fallback = r, r.rule
+			if len(c.Routes) == 0 { // quotahttp judges paths only where there are patterns
+				rules.Routes["/"], rules.Fallback = r.rule, refused()
+			}
 		}
 	}
 	options := []quotahttp.Option{quotahttp.WithRetryJitter(c.Answers.RetryJitter), quotahttp.WithOnError(onError)}
@@ -105,11 +109,11 @@ func (c *Config) compileRoutes(p *problems, who *callers, to map[string]*upstrea
 }
 
 func (c *Config) compileRoute(p *problems, place string, one *RouteConfig, who *callers, to map[string]*upstream,
-	names map[string]string,
+	names map[string]string, again bool,
 ) (*route, bool) {
 	before := len(*p)
 	r := &route{name: one.Name, upstream: to[one.Upstream], rule: caller.Rule{Unlimited: one.Unlimited}}
-	if earlier, dup := names[one.Name]; dup && one.Name != one.Match {
+	if earlier, dup := names[one.Name]; dup && !again {
 		p.add(place+".name", "%q is also that of %s: give each its own", one.Name, earlier)
 	}
 	if one.Name == routeOfNoRoutes {

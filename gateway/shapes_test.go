@@ -87,7 +87,7 @@ func TestRefusedShapes(t *testing.T) {
 	}
 }
 
-// Shows that a malformed request after good ones on a connection takes none of them with it, and that what stands
+// Shows that a malformed request after good ones that are answered takes none of them with it, and that what stands
 // behind it is never read as a request.
 func TestPipelined(t *testing.T) {
 	r := mustRig(t, shapeRoutes, nil)
@@ -130,5 +130,15 @@ func TestAcceptedShapes(t *testing.T) {
 		if got := <-upgrade; got != "/x" {
 			t.Errorf("%q: the upstream got %q", text, got)
 		}
+	}
+}
+
+// Shows that with a fallback alone a path that another server could read as another is refused as with routes.
+func TestFallbackAlone(t *testing.T) {
+	r := mustRig(t, "callers: {address: [{client_ip: {}}]}\nfallback: {charges: [{class: default}]}\n", nil)
+	for path, status := range map[string]int{
+		"/": 200, "/a": 200, "/a/B%20c": 200, "/a%2fb": 400, "//a": 400, "/a/%2e%2e/b": 400, "/a%5cb": 400, "/a%252fb": 400,
+	} {
+		r.do(t, http.MethodGet, path).mustBe(t, path, status, "")
 	}
 }

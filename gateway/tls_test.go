@@ -209,6 +209,7 @@ func TestCertificateIsRenewed(t *testing.T) {
 		t.Error(got)
 	}
 	r.put(t, "server-key.pem", freshKey)
+	r.hangups <- syscall.SIGHUP
 	r.reloads(t, reloadApplied, 1)
 	if got := r.ask(t, ca.client(t, true, alice, aliceKey)); got != "error" {
 		t.Errorf("the old CA's client: %q", got)

@@ -12,11 +12,8 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"slices"
-	"strings"
 	"sync"
 	"time"
-
-	"github.com/quorate/quorate/sdk/caller"
 )
 
 const (
@@ -131,70 +128,6 @@ func (b *buffers) Get() []byte {
 func (b *buffers) Put(p []byte) { b.pool.Put(&p) }
 
 var bodies = &buffers{}
-
-// headers says what of a request's headers an upstream gets.
-type headers struct {
-	principal string          // tells the principal; empty for none
-	removed   map[string]bool // by plainName
-	address   caller.Key
-}
-
-// plainName is a header's name as programs see it that know it as a variable: they take one for the other.
-func plainName(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
-
-// alwaysRemoved are headers by which callers could say who they are.
-var alwaysRemoved = []string{"forwarded", "x-real-ip"}
-
-const forwardedPrefix = "x-forwarded-"
-
-func (c *Config) compileHeaders(who *callers) *headers {
-	h := &headers{principal: c.PrincipalHeader, removed: map[string]bool{}, address: who.address}
-	for _, name := range append(append([]string{c.PrincipalHeader}, c.RemoveHeaders...), alwaysRemoved...) {
-		h.removed[plainName(name)] = true
-	}
-	for name := range who.secret {
-		h.removed[name] = true
-	}
-	return h
-}
-
-// rewrite makes of a caller's request that which the upstream gets.
-func (h *headers) rewrite(pr *httputil.ProxyRequest) {
-	on := passageOf(pr.In.Context())
-	to := on.route.upstream
-	pr.SetURL(to.url)
-	if to.config.PreserveHost {
-		pr.Out.Host = pr.In.Host
-	}
-	for name := range pr.Out.Header {
-		plain := plainName(name)
-		if h.removed[plain] || strings.HasPrefix(plain, forwardedPrefix) {
-			delete(pr.Out.Header, name)
-		}
-	}
-	pr.Out.Trailer = nil // its values come too late to be judged
-	pr.SetXForwarded()
-	if addr, err := h.address.Principal(caller.FromHTTP(pr.In)); err == nil {
-		pr.Out.Header.Set("X-Forwarded-For", strings.TrimPrefix(addr, caller.PrefixIP))
-	}
-	if h.principal != "" && on.principal != "" {
-		pr.Out.Header.Set(h.principal, visible(on.principal))
-	}
-}
-
-// visible writes bytes other than visible ASCII, and %, as %XX.
-func visible(s string) string {
-	const hexadecimal = "0123456789ABCDEF"
-	var b strings.Builder
-	for i := range len(s) {
-		if c := s[i]; c > ' ' && c < 0x7f && c != '%' {
-			b.WriteByte(c)
-		} else {
-			b.Write([]byte{'%', hexadecimal[c>>4], hexadecimal[c&15]})
-		}
-	}
-	return b.String()
-}
 
 // newProxy hands requests on to the upstream of their passage's route.
 func newProxy(h *headers, failed func(http.ResponseWriter, *http.Request, error)) *httputil.ReverseProxy {

@@ -4,7 +4,9 @@
 //
 // A Conn lets through, unchanged, the bytes of well-formed requests. At the first byte that is not, Read fails before
 // the line which is at fault is complete, so that the server has seen no such request; net/http answers 400 and closes
-// the connection. Refused are, beside what net/http refuses by itself:
+// the connection. While it serves a request it also reads, one byte, to see whether the caller has gone: when what is
+// malformed from its first byte on, as an empty line, comes then, it ends that request, of the same caller, as if he
+// had gone. Refused are, beside what net/http refuses by itself:
 //
 //   - Content-Length together with Transfer-Encoding, either of them twice, a length that is not digits alone, a coding
 //     other than chunked, a coding in HTTP/1.0
