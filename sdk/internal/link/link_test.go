@@ -276,6 +276,24 @@ func TestCrowded(t *testing.T) {
 	})
 }
 
+// Shows that what comes too late to be sent to a node that was given up a moment ago is not told that it is crowded: the
+// node is away.
+func TestSuspectIsNotCrowded(t *testing.T) {
+	linked(t, func(g served) error {
+		<-g.Context().Done()
+		return nil
+	}, func(t *testing.T, n *Node) {
+		if r := ask(n, "x", time.Minute); r.Err == nil || !n.Suspect() {
+			t.Fatalf("%+v", r)
+		}
+		ask(n, "x", time.Millisecond) // opens a stream again
+		r := n.Ask(context.Background(), &quoratev1.CheckRequest{Principal: "x"}, n.now(), nil)
+		if !errors.Is(r.Err, ErrTimeout) || !r.Unsent || r.Crowded {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
 // Shows that when a stream breaks what was sent is unknown, and that the checks after it go over another stream.
 func TestBrokenStream(t *testing.T) {
 	streams := 0

@@ -192,7 +192,7 @@ func (n *Node) abandon(c *call, why error) Result {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	unsent := c.queued != nil
-	n.finish(c, Result{Err: why, Unsent: unsent, Crowded: unsent && n.stream.takes(n.now())})
+	n.finish(c, Result{Err: why, Unsent: unsent, Crowded: unsent && n.takes(n.stream)})
 	return <-c.done
 }
 
@@ -246,11 +246,13 @@ func (s *stream) dueSince() int64 {
 	return since
 }
 
-// takes reports whether the node takes what it is sent: its stream is open, and either no frame is stuck in it or the
-// node has answered within SilentAfter. What is queued then waits for its turn in this process. n.mu is held.
-func (s *stream) takes(nowNanos int64) bool {
-	return s != nil && s.grpc != nil &&
-		(s.sendingNanos == 0 || s.heardNanos != 0 && nowNanos-s.heardNanos < int64(SilentAfter))
+// takes reports whether the node takes what it is sent over a stream: it was not given up a moment ago, the stream is
+// open, and either no frame is stuck in it or the node has answered within SilentAfter. What is queued then waits for its
+// turn in this process. n.mu is held.
+func (n *Node) takes(s *stream) bool {
+	now := n.now()
+	return now >= n.suspectUntil && s != nil && s.grpc != nil &&
+		(s.sendingNanos == 0 || s.heardNanos != 0 && now-s.heardNanos < int64(SilentAfter))
 }
 
 // arm has the node looked at after a while, unless that is to happen already. n.mu is held.

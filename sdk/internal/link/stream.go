@@ -122,7 +122,7 @@ func (n *Node) take(s *stream) *quoratev1.CheckStreamRequest {
 		}
 		c := e.Value.(*call)
 		if c.deadlineNanos <= now {
-			n.finish(c, Result{Err: ErrTimeout, Unsent: true, Crowded: s.takes(now)})
+			n.finish(c, Result{Err: ErrTimeout, Unsent: true, Crowded: n.takes(s)})
 			continue
 		}
 		if room -= c.bytes; room < 0 && len(frame.Checks) > 0 {
