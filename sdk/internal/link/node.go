@@ -247,8 +247,8 @@ func (s *stream) dueSince() int64 {
 }
 
 // takes reports whether the node takes what it is sent over a stream: it was not given up a moment ago, the stream is
-// open, and either no frame is stuck in it or the node has answered within SilentAfter. What is queued then waits for its
-// turn in this process. n.mu is held.
+// open, and either no frame is stuck in it or the node has answered within SilentAfter. What is queued then waits for
+// its turn in this process. n.mu is held.
 func (n *Node) takes(s *stream) bool {
 	now := n.now()
 	return now >= n.suspectUntil && s != nil && s.grpc != nil &&
