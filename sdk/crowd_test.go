@@ -9,7 +9,10 @@ import (
 	"testing"
 	"time"
 
+	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
+	"github.com/quorate/quorate/router"
+	"github.com/quorate/quorate/sdk/internal/link"
 )
 
 // Shows that of a thousand checks of one principal at once no more than its bound are sent, so that no more than those
@@ -102,6 +105,43 @@ func TestQueuedToALivingNode(t *testing.T) {
 			if ends[endsOverloaded] < 500 || ends[endsOverloaded]+ends[sent] != 4000 {
 				t.Errorf("%s: %v", class, ends)
 			}
+		}
+	})
+}
+
+// Shows that a last attempt which had no time to be sent is overload only if no attempt before it went unanswered: an
+// owner that was away is away, and an owner that has refused is there.
+func TestCrowdAfterAnAttempt(t *testing.T) {
+	world(t, 1, alwaysAllow, func(t *testing.T, c *cluster, client *Client) {
+		if _, err := client.Check(bg(), "acme", "allow"); err != nil {
+			t.Fatal(err)
+		}
+		route, _ := client.table.Lookup("acme")
+		crowded := link.Result{Err: link.ErrTimeout, Unsent: true, Crowded: true}
+		for _, tt := range []struct {
+			name   string
+			before *link.Result
+			reason quotaerr.Reason
+			mode   bool
+		}{
+			{"the first", nil, quotaerr.Overloaded, false},
+			{"after a refused connection", &link.Result{Err: errors.New("refused"), Unsent: true}, quotaerr.NoQuorum, true},
+			{"after one that was lost", &link.Result{Err: errors.New("broken")}, quotaerr.NoQuorum, true},
+			{"after a refusal", &link.Result{Refusal: &quoratev1.Refusal{Reason: string(quotaerr.NotLeader)}},
+				quotaerr.Overloaded, false},
+		} {
+			r := client.newRun(bg(), check{principal: "acme", class: "allow"}, time.Now())
+			if tt.before != nil {
+				r.attempts.Route, r.attempts.Asked = route, append(r.attempts.Asked, route.Node.ID)
+				_, _ = r.next(route, route.Node, *tt.before)
+			}
+			r.attempts.Route, r.attempts.Asked = route, append(r.attempts.Asked, route.Node.ID)
+			r.deadlineNanos = client.now()
+			step, why := r.next(route, route.Node, crowded)
+			if step.Action != router.GiveUp || step.FailureMode != tt.mode || why.Reason != tt.reason {
+				t.Errorf("%s: %+v, %v", tt.name, step, why)
+			}
+			r.timer.Stop()
 		}
 	})
 }

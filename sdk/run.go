@@ -187,8 +187,8 @@ func (r *run) send(ctx context.Context, node router.Node, epoch uint64) link.Res
 
 // next is what to do after an attempt without a decision, and why there was none.
 func (r *run) next(route router.Route, node router.Node, res link.Result) (router.Step, *quotaerr.Error) {
-	// After an attempt that failed there was little time left to be queued in: it is not this process that has too much.
-	res.Crowded = res.Crowded && len(r.attempts.Asked) == 1
+	// Where an attempt before got no answer there was little time left to be queued in: what is wrong is that.
+	res.Crowded = res.Crowded && r.unreached == nil && !r.attempts.MaybeConsumed
 	why, f := failureOf(res)
 	switch {
 	case !res.Unsent || res.Crowded || res.Err == nil:
