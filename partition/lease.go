@@ -60,12 +60,14 @@ func (o *owner) permitted() error {
 
 // refuseChecks answers the checks of a batch with err, and returns the rest.
 func refuseChecks(batch []*request, err error) (peeks []*request) {
+	var checks []*request
 	for _, r := range batch {
 		if r.check != nil {
-			r.done <- outcome{err: err}
+			checks = append(checks, r)
 		} else {
 			peeks = append(peeks, r)
 		}
 	}
+	answer(checks, outcome{err: err})
 	return peeks
 }

@@ -300,7 +300,7 @@ func (o *owner) propose(batch []*request) {
 
 // entryOf is the entry of a batch, its stamp still to be drawn.
 func entryOf(batch []*request) *fsm.Entry {
-	e := &fsm.Entry{Kind: fsm.KindBatch}
+	e := &fsm.Entry{Kind: fsm.KindBatch, Checks: make([]fsm.Check, 0, len(batch))}
 	for _, r := range batch {
 		if r.check != nil {
 			e.Checks = append(e.Checks, *r.check)
@@ -358,20 +358,35 @@ func (o *owner) distribute(batch []*request, p group.Proposal) {
 
 func (o *owner) answerEach(batch []*request, answers *fsm.Answers) {
 	checks, peeks := 0, 0
-	for _, r := range batch {
+	handOut(batch, func(r *request) (out outcome) {
 		if r.check != nil {
-			r.done <- outcome{decision: &answers.Decisions[checks]}
+			out.decision = &answers.Decisions[checks]
 			checks++
-			continue
+		} else {
+			out.usage = &answers.Usages[peeks]
+			peeks++
 		}
-		r.done <- outcome{usage: &answers.Usages[peeks]}
-		peeks++
-	}
+		return out
+	})
 }
 
 func answer(batch []*request, to outcome) {
-	for _, r := range batch {
-		r.done <- to
+	handOut(batch, func(*request) outcome { return to })
+}
+
+// handOut gives each request its outcome, to those that were queued together in one go. of is asked in order.
+func handOut(batch []*request, of func(r *request) outcome) {
+	for len(batch) > 0 {
+		first, n := batch[0], 1
+		if first.several == nil {
+			first.done <- of(first)
+		} else {
+			for n < len(batch) && batch[n].several == first.several {
+				n++
+			}
+			first.several.take(batch[:n], of)
+		}
+		batch = batch[n:]
 	}
 }
 
@@ -391,16 +406,8 @@ func (o *owner) ask(r *request) outcome {
 	if err := r.ctx.Err(); err != nil {
 		return outcome{err: o.gaveUp(err)}
 	}
-	if err := o.silent(); err != nil {
+	if err := o.accepts(r.check != nil); err != nil {
 		return outcome{err: err}
-	}
-	if r.check != nil && o.diskLow() {
-		return outcome{err: quotaerr.New(quotaerr.Capacity, "the leader's disk has too little room left: back off")}
-	}
-	if r.check != nil && (o.unpermitted.Load() || o.disowned.Load()) {
-		if err := o.permitted(); err != nil {
-			return outcome{err: err}
-		}
 	}
 	if err := o.queue.push(r); err != nil {
 		return outcome{err: err}
@@ -417,9 +424,28 @@ func (o *owner) ask(r *request) outcome {
 	case out := <-r.done: // it came at the same moment
 		return out
 	default:
-		return outcome{err: quotaerr.Wrap(quotaerr.OutcomeUnknown, r.ctx.Err(),
-			"the deadline passed while the check was being committed: retry with the same decision id")}
+		return outcome{err: lost(r.ctx.Err())}
 	}
+}
+
+// accepts is why nothing can be queued now; nil when it can.
+func (o *owner) accepts(check bool) error {
+	if err := o.silent(); err != nil {
+		return err
+	}
+	if check && o.diskLow() {
+		return quotaerr.New(quotaerr.Capacity, "the leader's disk has too little room left: back off")
+	}
+	if check && (o.unpermitted.Load() || o.disowned.Load()) {
+		return o.permitted()
+	}
+	return nil
+}
+
+// lost is the answer to a caller whose deadline passed after its check was proposed.
+func lost(cause error) error {
+	return quotaerr.Wrap(quotaerr.OutcomeUnknown, cause,
+		"the deadline passed while the check was being committed: retry with the same decision id")
 }
 
 // silent is why this node gives no answers of the partition; nil when it does.

@@ -229,7 +229,11 @@ type UsageAnswer struct {
 func (p *Partition) Check(ctx context.Context, c fsm.Check) (Answer, error) {
 	r := newRequest(ctx, c.Gateway)
 	r.check = &c
-	out := p.owner.ask(r)
+	return p.answerTo(p.owner.ask(r))
+}
+
+// answerTo is what the outcome of a check means to its caller.
+func (p *Partition) answerTo(out outcome) (Answer, error) {
 	if out.err != nil {
 		return Answer{}, out.err
 	}
@@ -345,19 +349,31 @@ func (p *Partition) SetDiskLow(low bool) { p.diskLow.Store(low) }
 // Role is who leads the partition as this node knows it, and under which epoch the principal's slot is
 // owned. changed is closed when this node's own leadership may be another; who only follows has to look again.
 func (p *Partition) Role(principal string) (leader string, leading bool, epoch fsm.Epoch, changed <-chan struct{}) {
+	var epochs [1]fsm.Epoch
+	leader, leading, changed = p.Roles([]string{principal}, epochs[:])
+	return leader, leading, epochs[0], changed
+}
+
+// Roles is Role of several principals. It sets the epoch of each.
+func (p *Partition) Roles(
+	principals []string, epochs []fsm.Epoch,
+) (leader string, leading bool, changed <-chan struct{}) {
 	changed = p.owner.roles.changed()
 	p.replica.view(func(m *fsm.Machine, _ uint64) {
-		if m.Born() {
-			epoch, _ = m.EpochOf(m.SlotOf(principal))
+		if !m.Born() {
+			return
+		}
+		for i, principal := range principals {
+			epochs[i], _ = m.EpochOf(m.SlotOf(principal))
 		}
 	})
 	if l := p.group.Leadership(); l.Term != 0 {
-		return p.cfg.NodeID, true, epoch, changed
+		return p.cfg.NodeID, true, changed
 	}
 	if m, ok := p.group.Leader(); ok {
 		leader = m.ID
 	}
-	return leader, false, epoch, changed
+	return leader, false, changed
 }
 
 // Horizon is the replay horizon in force for apiClass; 0 before the birth.

@@ -2,8 +2,10 @@ package partition
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/quotaerr"
@@ -25,7 +27,13 @@ type request struct {
 	// taken is set once, by whoever comes first: the owner, which will propose the request, or its
 	// caller, who gives up.
 	taken atomic.Bool
-	done  chan outcome // holds one
+	done  chan outcome // holds one; nil where the request is one of several
+
+	// The rest is of one of several, see Enqueue: ctx may be theirs, and says nothing of the deadline.
+	several  *Enqueued
+	index    int
+	deadline time.Time
+	answered atomic.Bool // its outcome was handed out
 }
 
 // outcome is what a request came to.
@@ -50,6 +58,11 @@ func (r *request) size() int {
 		n += len(c.Also[i].Class) + len(c.Also[i].Tier) + 16
 	}
 	return n
+}
+
+// waits reports that the request's caller still waits for it.
+func (r *request) waits() bool {
+	return r.ctx.Err() == nil && (r.deadline.IsZero() || time.Until(r.deadline) > 0)
 }
 
 // take claims the request; it is false when the other side was first.
@@ -78,6 +91,34 @@ func (q *queue) push(r *request) error {
 	r.numBytes = r.size()
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	err := q.add(r)
+	if err == nil {
+		q.signal()
+	}
+	return err
+}
+
+// pushAll is push for several, in their order, which wakes the owner once. It returns those that would pass a bound,
+// and which.
+func (q *queue) pushAll(requests []*request) (refused []*request, why []error) {
+	for _, r := range requests {
+		r.numBytes = r.size()
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, r := range requests {
+		if err := q.add(r); err != nil {
+			refused, why = append(refused, r), append(why, err)
+		}
+	}
+	if len(refused) < len(requests) {
+		q.signal()
+	}
+	return refused, why
+}
+
+// add is push without waking the owner. It needs mu.
+func (q *queue) add(r *request) error {
 	s := q.per[r.gateway]
 	switch {
 	case q.closed:
@@ -90,7 +131,6 @@ func (q *queue) push(r *request) error {
 	q.requests = append(q.requests, r)
 	q.numBytes += r.numBytes
 	q.per[r.gateway] = share{s.requests + 1, s.numBytes + r.numBytes}
-	q.signal()
 	return nil
 }
 
@@ -106,7 +146,7 @@ func (q *queue) pop() (batch []*request) {
 		}
 		n++
 		// One whose deadline has passed is left to its caller, who may not have noticed yet.
-		if r.ctx.Err() == nil && r.take() {
+		if r.waits() && r.take() {
 			batch = append(batch, r)
 			numBytes += r.numBytes
 		}
@@ -140,11 +180,7 @@ func (q *queue) fail(err error) {
 	waiting := append([]*request(nil), q.requests...)
 	q.remove(len(q.requests))
 	q.mu.Unlock()
-	for _, r := range waiting {
-		if r.take() {
-			r.done <- outcome{err: err}
-		}
-	}
+	answer(slices.DeleteFunc(waiting, func(r *request) bool { return !r.take() }), outcome{err: err})
 }
 
 // close refuses what comes and answers what waits.
