@@ -57,6 +57,31 @@ type Backend interface {
 	Interior() Interior
 }
 
+// Queuer is a Backend that has many checks decided without a goroutine for each.
+type Queuer interface {
+	Backend
+	// Leaders is Leader of many, in their order.
+	Leaders(principals []string) []Leadership
+	// Enqueue has checks decided, each as Check does, and waits for none. done gets one outcome of each, those that come
+	// together in one call, from any goroutine, also before Enqueue has returned; it does not block. asked is not kept. Nothing is proposed
+	// once ctx has ended or a deadline has passed, but that nothing tells: the caller calls giveUp for each check that
+	// has no outcome then, and done gets it.
+	Enqueue(ctx context.Context, asked []Asked, done func([]Outcome)) (giveUp func(index int, cause error))
+}
+
+// Asked is one of the checks that are queued together.
+type Asked struct {
+	Check    fsm.Check
+	Deadline time.Time
+}
+
+// Outcome is what one of them came to: Err, or an answer.
+type Outcome struct {
+	Index  int // of the check among those that were queued together
+	Answer Answer
+	Err    error
+}
+
 // ConfigView is what gateways route and behave by. Neither part changes once it was handed out: what is new
 // comes as another pointer.
 type ConfigView struct {

@@ -68,13 +68,16 @@ type checkStream struct {
 	wake, room chan struct{}
 	deciding   sync.WaitGroup
 
-	mu      sync.Mutex          // guards the rest
-	open    map[uint64]struct{} // the sequences of checks without an answer
-	ready   []answerFrame       // to be sent
-	unsent  int                 // bytes of ready, and of what is being sent
-	granted int                 // checks of the gateway's share whose answers have not left
-	closed  bool                // no further checks are taken in
-	why     error               // what the stream ends with, once closed; nil: well
+	mu sync.Mutex // guards the rest
+	// open are the sequences of checks without an answer, with those that an owner of this node was asked for.
+	open    map[uint64]*queuedCheck
+	ready   []answerFrame // to be sent
+	unsent  int           // bytes of ready, and of what is being sent
+	granted int           // checks of the gateway's share whose answers have not left
+	closed  bool          // no further checks are taken in
+	why     error         // what the stream ends with, once closed; nil: well
+	alarm   *time.Timer   // tells that the deadline of a queued check may have passed; nil before the first
+	due     time.Time     // when it does; zero: it does not
 }
 
 // answerFrame is a frame of answers while it is put together.
@@ -85,7 +88,7 @@ type answerFrame struct {
 }
 
 func newCheckStream(d *desk, log *slog.Logger, id Identity) *checkStream {
-	return &checkStream{desk: d, log: log, id: id, who: id.String(), open: map[uint64]struct{}{},
+	return &checkStream{desk: d, log: log, id: id, who: id.String(), open: map[uint64]*queuedCheck{},
 		wake: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 }
 
@@ -95,6 +98,7 @@ func (c *checkStream) run(ctx context.Context) error {
 	defer func() {
 		c.close(nil)
 		cancel() // nobody waits for what is still being decided
+		c.abandon(ctx.Err())
 		c.deciding.Wait()
 		c.desk.streamed.giveBack(c.who, c.granted)
 	}()
@@ -177,7 +181,7 @@ func (c *checkStream) take(ctx context.Context, frame *quoratev1.CheckStreamRequ
 		return err
 	}
 	c.desk.metrics.frames.WithLabelValues("in").Inc()
-	for _, s := range checks[:granted] {
+	for _, s := range c.enqueue(ctx, checks[:granted], arrived) {
 		go func() {
 			defer c.deciding.Done()
 			c.put(c.decide(ctx, s, arrived), true)
@@ -210,7 +214,7 @@ func (c *checkStream) enter(checks []*quoratev1.StreamedCheck) (granted int, err
 			return 0, quotaerr.New(quotaerr.InvalidArgument, "sequence %d is that of a check which has no answer yet: "+
 				"give each check of a stream its own", s.GetSequence())
 		}
-		c.open[s.GetSequence()] = struct{}{}
+		c.open[s.GetSequence()] = nil
 	}
 	granted = c.desk.streamed.grab(c.who, min(len(checks), MaxStreamedChecks-c.granted))
 	c.granted += granted
@@ -234,6 +238,13 @@ func (c *checkStream) decide(
 	ctx, cancel := context.WithDeadline(ctx, arrived.Add(timeout))
 	defer cancel()
 	d, leader, err := c.desk.routed(ctx, c.id, s.GetCheck(), protocolStream, arrived)
+	return c.answerTo(ctx, s, arrived, d, leader, err)
+}
+
+// answerTo is the answer to a check that was asked for.
+func (c *checkStream) answerTo(
+	ctx context.Context, s *quoratev1.StreamedCheck, arrived time.Time, d *quoratev1.Decision, leader string, err error,
+) *quoratev1.StreamedAnswer {
 	if err != nil {
 		logFailure(ctx, c.log, quoratev1.Quota_CheckStream_FullMethodName, arrived, err)
 		return refusalTo(s, err, leader)
@@ -272,29 +283,49 @@ func timeoutOf(s *quoratev1.StreamedCheck) (time.Duration, error) {
 	}
 }
 
+// lined is an answer on its way to a frame.
+type lined struct {
+	sequence uint64
+	message  []byte
+}
+
 // put lines an answer up to be sent. granted: its check was.
 func (c *checkStream) put(a *quoratev1.StreamedAnswer, granted bool) {
+	c.line([]lined{{a.GetSequence(), appendAnswer(nil, a)}}, granted)
+}
+
+// appendAnswer encodes an answer.
+func appendAnswer(to []byte, a *quoratev1.StreamedAnswer) []byte {
 	// A message in two parts reads as one: frames are put together from answers that are encoded already.
-	message, err := proto.Marshal(&quoratev1.CheckStreamResponse{Answers: []*quoratev1.StreamedAnswer{a}})
+	message, err := proto.MarshalOptions{}.MarshalAppend(to,
+		&quoratev1.CheckStreamResponse{Answers: []*quoratev1.StreamedAnswer{a}})
 	if err != nil {
 		s := &quoratev1.StreamedCheck{Sequence: a.GetSequence()}
-		message, _ = proto.Marshal(&quoratev1.CheckStreamResponse{Answers: []*quoratev1.StreamedAnswer{
-			refusalTo(s, quotaerr.Wrap(quotaerr.Internal, err, ""), "")}}) // of valid strings alone
+		message, _ = proto.MarshalOptions{}.MarshalAppend(to,
+			&quoratev1.CheckStreamResponse{Answers: []*quoratev1.StreamedAnswer{
+				refusalTo(s, quotaerr.Wrap(quotaerr.Internal, err, ""), "")}}) // of valid strings alone
 	}
+	return message
+}
+
+// line lines answers up to be sent.
+func (c *checkStream) line(answers []lined, granted bool) {
 	c.mu.Lock()
-	delete(c.open, a.GetSequence())
-	n := len(c.ready) - 1
-	if n < 0 || c.ready[n].answers >= MaxFrameChecks || len(c.ready[n].message)+len(message) > MaxFrameBytes {
-		c.ready = append(c.ready, answerFrame{})
-		n++
+	for _, a := range answers {
+		delete(c.open, a.sequence)
+		n := len(c.ready) - 1
+		if n < 0 || c.ready[n].answers >= MaxFrameChecks || len(c.ready[n].message)+len(a.message) > MaxFrameBytes {
+			c.ready = append(c.ready, answerFrame{})
+			n++
+		}
+		f := &c.ready[n]
+		f.message = append(f.message, a.message...)
+		f.answers++
+		if granted {
+			f.granted++
+		}
+		c.unsent += len(a.message)
 	}
-	f := &c.ready[n]
-	f.message = append(f.message, message...)
-	f.answers++
-	if granted {
-		f.granted++
-	}
-	c.unsent += len(message)
 	c.mu.Unlock()
 	signal(c.wake)
 }

@@ -25,6 +25,7 @@ type desk struct {
 	node        string
 	cluster     string
 	backend     Backend
+	queuer      Queuer // the backend, where it is one
 	peers       *peers
 	metrics     *metrics
 	maxInFlight int64
@@ -41,8 +42,10 @@ type desk struct {
 }
 
 func newDesk(config *Config, m *metrics) *desk {
+	queuer, _ := config.Backend.(Queuer)
 	return &desk{
-		node: config.Node, cluster: config.ClusterID, backend: config.Backend, peers: newPeers(config.TLS),
+		queuer: queuer,
+		node:   config.Node, cluster: config.ClusterID, backend: config.Backend, peers: newPeers(config.TLS),
 		metrics: m, maxInFlight: int64(config.MaxInFlight), wall: time.Now,
 		bulletin:     &bulletin{cluster: config.ClusterID, backend: config.Backend},
 		attempts:     newAttempts(config.Backend.Admin, m),
@@ -87,42 +90,77 @@ func (d *desk) routed(
 	ctx context.Context, id Identity, req *quoratev1.CheckRequest, protocol string, arrived time.Time,
 ) (out *quoratev1.Decision, leader string, err error) {
 	defer func() { d.metrics.observe(protocol, arrived, out, err) }()
-	c, err := checkOf(req, id.Name)
+	c, err := askedBy(id, req)
 	if err != nil {
 		return nil, "", err
 	}
-	if err := id.mayAskAll(&c); err != nil {
-		return nil, "", err
+	j := d.journeyOf(req, &c, d.horizonOf(&c), arrived)
+	return j.ended(j.run(ctx, j.attempt))
+}
+
+// askedBy is a caller's check, if it is well-formed and the caller may ask it.
+func askedBy(id Identity, req *quoratev1.CheckRequest) (fsm.Check, error) {
+	c, err := checkOf(req, id.Name)
+	if err == nil {
+		err = id.mayAskAll(&c)
 	}
+	return c, err
+}
+
+// horizonOf is the shortest replay horizon in force of what a check charges.
+func (d *desk) horizonOf(c *fsm.Check) time.Duration {
 	horizon := d.backend.ReplayHorizon(c.Class)
 	for _, a := range c.Also {
 		horizon = min(horizon, d.backend.ReplayHorizon(a.Class))
 	}
-	attempt := max(1, req.GetAttempt())
-	j := &journey{desk: d, principal: c.Principal, fillEpoch: c.RouteEpoch == 0,
-		epoch: c.RouteEpoch, retryWithin: horizon / 2, started: arrived}
-	var decision *quoratev1.Decision
-	err = j.run(ctx, func(ctx context.Context, to target) error {
-		if j.fillEpoch {
-			c.RouteEpoch = to.epoch
-		}
-		leader = to.node
-		var err error
-		if to.local {
-			decision, err = d.decide(ctx, c)
-		} else {
-			decision, err = to.client.ForwardCheck(ctx, d.forwarding(req, &c, attempt))
-			if err == nil {
-				err = soundDecision(decision)
-			}
-		}
-		attempt++
-		return err
-	})
-	if err != nil {
-		return nil, d.leadElsewhere(c.Principal, err), err
+	return horizon
+}
+
+// checkJourney is a check on its way to a decision.
+type checkJourney struct {
+	journey
+	req      *quoratev1.CheckRequest
+	check    *fsm.Check
+	number   uint32 // of the next attempt
+	decision *quoratev1.Decision
+	leader   string // the other node that was asked last
+}
+
+// journeyOf begins the journey of a check that was made of req.
+func (d *desk) journeyOf(
+	req *quoratev1.CheckRequest, c *fsm.Check, horizon time.Duration, arrived time.Time,
+) *checkJourney {
+	return &checkJourney{
+		journey: journey{desk: d, principal: c.Principal, fillEpoch: req.GetRouteEpoch() == 0,
+			epoch: fsm.Epoch(req.GetRouteEpoch()), retryWithin: horizon / 2, started: arrived},
+		req: req, check: c, number: max(1, req.GetAttempt()),
 	}
-	return decision, leader, nil
+}
+
+// attempt has the check decided where to says.
+func (j *checkJourney) attempt(ctx context.Context, to target) (err error) {
+	if j.fillEpoch {
+		j.check.RouteEpoch = to.epoch
+	}
+	j.leader = to.node
+	if to.local {
+		j.decision, err = j.desk.decide(ctx, *j.check)
+	} else {
+		j.decision, err = to.client.ForwardCheck(ctx, j.desk.forwarding(j.req, j.check, j.number))
+		if err == nil {
+			err = soundDecision(j.decision)
+		}
+	}
+	j.number++
+	return err
+}
+
+// ended is what the journey has come to, and which other node leads the partition, if that is known to be another.
+func (j *checkJourney) ended(err error) (out *quoratev1.Decision, leader string, _ error) {
+	if err != nil {
+		return nil, j.desk.leadElsewhere(j.principal, err), err
+	}
+	return j.decision, j.leader, nil
 }
 
 // forwarding is a caller's check as one attempt passes it on: c is what was made of req.

@@ -55,10 +55,32 @@ func (j *journey) run(ctx context.Context, attempt func(context.Context, target)
 	}
 	patience, stop := patienceOf(ctx)
 	defer stop()
+	return j.travel(ctx, patience, attempt, nil, Leadership{})
+}
+
+// resume is run for a call that has entered the desk, and whose first attempt was made already: at this node, as lead
+// had it, and failed. ctx has a deadline.
+func (j *journey) resume(
+	ctx context.Context, attempt func(context.Context, target) error, failed error, lead Leadership,
+) error {
+	patience, stop := patienceSince(ctx, j.started)
+	defer stop()
+	last := quotaerr.As(failed)
+	j.doubt(last)
+	return j.travel(ctx, patience, attempt, last, lead)
+}
+
+// travel makes attempts until one is settled, or waiting is no use any more. last is the failure of one that was made
+// before, as lead had it, nil without.
+func (j *journey) travel(
+	ctx, patience context.Context, attempt func(context.Context, target) error, last *quotaerr.Error, lead Leadership,
+) error {
 	for {
-		// Asked before the attempt, so that a change during it is not missed.
-		lead := j.desk.backend.Leader(j.principal)
-		last := j.once(ctx, lead, attempt)
+		if last == nil {
+			// Asked before the attempt, so that a change during it is not missed.
+			lead = j.desk.backend.Leader(j.principal)
+			last = j.once(ctx, lead, attempt)
+		}
 		if last == nil {
 			return nil
 		}
@@ -66,6 +88,14 @@ func (j *journey) run(ctx context.Context, attempt func(context.Context, target)
 		if j.settled(last, lead) || !j.rest(patience, last, lead) {
 			return j.final(last)
 		}
+		last = nil
+	}
+}
+
+// doubt keeps the first failure that leaves open what became of an attempt.
+func (j *journey) doubt(e *quotaerr.Error) {
+	if e != nil && e.Reason == quotaerr.OutcomeUnknown && j.unknown == nil && !j.harmless {
+		j.unknown = e
 	}
 }
 
@@ -132,9 +162,7 @@ func (j *journey) once(
 		stop()
 	}
 	e := quotaerr.As(err)
-	if e != nil && e.Reason == quotaerr.OutcomeUnknown && j.unknown == nil && !j.harmless {
-		j.unknown = e
-	}
+	j.doubt(e)
 	return e
 }
 

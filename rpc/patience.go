@@ -9,8 +9,13 @@ import (
 // patienceOf is ctx, which has a deadline, with a little left over at its end, so that the reason reaches the
 // caller before the caller gives up.
 func patienceOf(ctx context.Context) (context.Context, context.CancelFunc) {
+	return patienceSince(ctx, time.Now())
+}
+
+// patienceSince is patienceOf a call that began a while ago.
+func patienceSince(ctx context.Context, began time.Time) (context.Context, context.CancelFunc) {
 	end, _ := ctx.Deadline()
-	spare := min(max(time.Until(end)/10, time.Millisecond), 100*time.Millisecond)
+	spare := min(max(end.Sub(began)/10, time.Millisecond), 100*time.Millisecond)
 	return context.WithDeadline(ctx, end.Add(-spare))
 }
 
