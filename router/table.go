@@ -94,6 +94,16 @@ func (t *Table) Lookup(principal string) (Route, bool) {
 	return r.route(r.m.SlotOf(principal)), true
 }
 
+// PartitionOf is the Partition of Lookup; empty while it is not known.
+func (t *Table) PartitionOf(principal string) string {
+	r := t.now.Load()
+	if r == nil {
+		return ""
+	}
+	owned, _ := r.m.owner(r.m.SlotOf(principal))
+	return owned.Partition
+}
+
 func (r *routes) route(slot uint16) Route {
 	out := Route{Slot: slot, MapVersion: r.m.Version()}
 	owned, ok := r.m.owner(slot)
