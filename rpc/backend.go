@@ -63,9 +63,9 @@ type Queuer interface {
 	// Leaders is Leader of many, in their order.
 	Leaders(principals []string) []Leadership
 	// Enqueue has checks decided, each as Check does, and waits for none. done gets one outcome of each, those that come
-	// together in one call, from any goroutine, also before Enqueue has returned; it does not block. asked is not kept. Nothing is proposed
-	// once ctx has ended or a deadline has passed, but that nothing tells: the caller calls giveUp for each check that
-	// has no outcome then, and done gets it.
+	// together in one call, from any goroutine, also before Enqueue has returned; it does not block. asked is not kept.
+	// Nothing is proposed once ctx has ended or a deadline has passed, but that nothing tells: the caller calls giveUp
+	// for each check that has no outcome then, and done gets it.
 	Enqueue(ctx context.Context, asked []Asked, done func([]Outcome)) (giveUp func(index int, cause error))
 }
 

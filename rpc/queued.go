@@ -8,8 +8,8 @@ import (
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 )
 
-// queuedFrame are the checks of one frame that owners of this node were asked for together. None of them has a
-// goroutine, a context or a timer of its own, until its owner fails to settle it: then it goes on its journey from there.
+// queuedFrame are the checks of one frame that owners of this node were asked for together. None has a goroutine, a
+// context or a timer of its own, until its owner fails to settle it: then it goes on its journey from there.
 type queuedFrame struct {
 	stream  *checkStream
 	ctx     context.Context // the stream's
@@ -43,7 +43,7 @@ func (c *checkStream) enqueue(
 		return checks
 	}
 	if len(asked) > 0 {
-		f.ask(asked)
+		f.ask(asked) //nolint:contextcheck // it has the stream's
 	}
 	return others
 }

@@ -218,11 +218,12 @@ func TestQueuedDeadline(t *testing.T) {
 			s.TimeoutMicros = millis * 1000
 			v.in <- frameOf(s)
 		}
-		want := map[time.Duration][]uint64{100: {1, 3}, 200: {2}, 300: {0}}
-		for _, millis := range []time.Duration{100, 200, 300} {
-			time.Sleep(time.Until(began.Add(millis*time.Millisecond - 1)))
+		want := map[int][]uint64{100: {1, 3}, 200: {2}, 300: {0}}
+		for _, millis := range []int{100, 200, 300} {
+			due := began.Add(time.Duration(millis) * time.Millisecond)
+			time.Sleep(time.Until(due.Add(-time.Microsecond)))
 			v.mustTell(t, 0)
-			time.Sleep(1)
+			time.Sleep(time.Until(due))
 			late := v.mustTell(t, len(want[millis]))
 			for _, sequence := range want[millis] {
 				mustRefuse(t, late[sequence], quotaerr.Overloaded)
