@@ -16,8 +16,9 @@
 // it is asked for again; when a plan has ended here its steps change nothing. In which order they are to come is for
 // the caller to see to.
 //
-// The caller's duties: validate a check by [fsm.ValidateCheck] before it is given to [Partition.Check], and
-// give the group's applier to no one else.
+// The caller's duties: validate a check by [fsm.ValidateCheck] before it is given to [Partition.Check] or
+// [Partition.Enqueue], watch the deadlines of what it has queued by the latter, and give the group's applier to no one
+// else.
 //
 // It does not decide quotas ([fsm] does), find the partition of a principal, drive plans, or know any wire protocol.
 package partition

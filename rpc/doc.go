@@ -9,6 +9,8 @@
 //     it stops or was sent what is no frame, ends after those answers; who does not read them is not waited for longer
 //     than half a minute, and told that the outcome is unknown. What was answered while a frame of answers was on its
 //     way leaves as the next one; nothing waits for company. One check's fault is its own, one frame's the stream's.
+//   - Streamed checks that this node leads are asked of a [Queuer] together, by frames. What it does not settle goes on
+//     like any other check, as if it had been asked alone before.
 //   - A check is passed on at most once, with its decision id, the identity that the first node
 //     authenticated, and the caller's deadline.
 //   - After an attempt whose fate is unknown, only a decision settles the check, and no further

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quorate/quorate/fsm"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 )
 
@@ -23,8 +24,9 @@ type queuedCheck struct {
 	frame    *queuedFrame
 	index    int
 	asked    *quoratev1.StreamedCheck
-	journey  *checkJourney
-	lead     Leadership // when the owner was asked
+	check    *fsm.Check
+	horizon  time.Duration // of replay
+	lead     Leadership    // when the owner was asked
 	deadline time.Time
 	settled  atomic.Bool // its outcome was taken
 }
@@ -87,15 +89,15 @@ func (f *queuedFrame) choose(
 				horizons[a.Check.Class] = horizon
 			}
 		}
-		j := d.journeyOf(s.GetCheck(), &a.Check, horizon, f.arrived)
-		if !lead.Local || j.fillEpoch && lead.Epoch == 0 || j.ahead(lead) != nil || d.enter() != nil {
+		if !lead.Local || lead.Epoch == 0 || a.Check.RouteEpoch > lead.Epoch || d.enter() != nil {
 			others = append(others, s)
 			continue
 		}
-		if j.fillEpoch {
+		if a.Check.RouteEpoch == 0 {
 			a.Check.RouteEpoch = lead.Epoch
 		}
-		f.checks = append(f.checks, queuedCheck{frame: f, index: at, asked: s, journey: j, lead: lead, deadline: a.Deadline})
+		f.checks = append(f.checks, queuedCheck{frame: f, index: at, asked: s, check: &a.Check, horizon: horizon,
+			lead: lead, deadline: a.Deadline})
 	}
 	return asked[:len(f.checks)], others, true
 }
@@ -185,7 +187,8 @@ func (c *checkStream) resumed(f *queuedFrame, q *queuedCheck, failed error) (out
 	}()
 	ctx, cancel := context.WithDeadline(f.ctx, q.deadline)
 	defer cancel()
-	d, leader, err := c.desk.resumed(ctx, q.journey, failed, q.lead)
+	j := c.desk.journeyOf(q.asked.GetCheck(), q.check, q.horizon, f.arrived)
+	d, leader, err := c.desk.resumed(ctx, j, failed, q.lead)
 	return c.answerTo(ctx, q.asked, f.arrived, d, leader, err)
 }
 
