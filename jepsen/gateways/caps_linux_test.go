@@ -136,6 +136,7 @@ func (w *world) mustKillLeaders(d time.Duration) (plan uint64) {
 		n, err := w.Leader(within(w.t, 20*time.Second), partition)
 		must(w.t, err)
 		w.say("kill -9 %s, which leads %s", n.ID, partition)
+		w.killed = append(w.killed, w.begun+int64(w.now()))
 		must(w.t, n.Kill())
 		w.run(downFor)
 		must(w.t, n.Start())

@@ -94,8 +94,8 @@ func DistinctIDs(checks map[string][]talk.Check) error {
 }
 
 // Declared finds what was let through without an owner in a class whose failure mode does not say so, decisions that no
-// source may make, and errors that no fault excuses.
-func Declared(p cluster.Policy, checks []talk.Check) error {
+// source may make, and errors that no fault excuses. killed is when leaders were killed, on the checks' clock.
+func Declared(p cluster.Policy, checks []talk.Check, killed []int64) error {
 	var f faults
 	for i := range checks {
 		c := &checks[i]
@@ -108,7 +108,7 @@ func Declared(p cluster.Policy, checks []talk.Check) error {
 			f.add("class %s, on_unavailable %s: refused: %+v", c.Class, mode, *c)
 		case c.Failed:
 		case (c.Source == byBypass || c.Source == byLocal) && !away[c.Cause] &&
-			!(c.Cause == "not_leader" && c.MaybeConsumed): // who gave no answer may have been the only one
+			!(c.Cause == "not_leader" && (c.MaybeConsumed || leaderless(killed, c))): // who gave no answer may have led
 			f.add("class %s: an owner is there: %+v", c.Class, *c)
 		case c.Source == byBypass && (mode != "allow" || !c.Allowed):
 			f.add("class %s, on_unavailable %q: bypassed: %+v", c.Class, mode, *c)
@@ -123,6 +123,16 @@ func Declared(p cluster.Policy, checks []talk.Check) error {
 		}
 	}
 	return f.err()
+}
+
+// electedWithin is how long after its leader was killed a partition on a busy machine may be without one.
+const electedWithin = 5 * time.Second
+
+// leaderless reports whether nobody may have led what a check asks for, since a leader was killed.
+func leaderless(killed []int64, c *talk.Check) bool {
+	return slices.ContainsFunc(killed, func(at int64) bool {
+		return at <= c.Received && c.Sent < at+int64(electedWithin)
+	})
 }
 
 // away are the reasons that say that no owner is there: those for which a failure mode decides.

@@ -72,6 +72,12 @@ func TestJudgeOfModes(t *testing.T) {
 		{talk.Check{Class: "open", Source: byLocal, Allowed: true, Cause: "no_quorum"}, "local"},
 		{talk.Check{Class: "open", Source: byBypass, Allowed: true, Cause: "frozen"}, "an owner is there"},
 		{talk.Check{Class: "near", Source: byLocal, Allowed: true, Cause: "not_leader"}, "an owner is there"},
+		{talk.Check{Class: "near", Source: byLocal, Allowed: true, Cause: "not_leader",
+			Sent: int64(64 * time.Second), Received: int64(65 * time.Second)}, ""},
+		{talk.Check{Class: "near", Source: byLocal, Allowed: true, Cause: "not_leader",
+			Sent: int64(66 * time.Second), Received: int64(67 * time.Second)}, "an owner is there"},
+		{talk.Check{Class: "near", Source: byLocal, Allowed: true, Cause: "frozen",
+			Sent: int64(64 * time.Second), Received: int64(65 * time.Second)}, "an owner is there"},
 		{talk.Check{Class: "near", Source: byLocal, Allowed: true, Cause: "not_leader", MaybeConsumed: true}, ""},
 		{talk.Check{Class: "open", Source: byHint, Allowed: true}, "a hint that allows"},
 		{talk.Check{Class: "open", Source: byHint, Recorded: true}, "recorded"},
@@ -83,7 +89,7 @@ func TestJudgeOfModes(t *testing.T) {
 		{talk.Check{Class: "open", Failed: true, Kind: "unavailable", Reason: "frozen"}, ""},
 		{talk.Check{Class: "open", Failed: true, Kind: "other"}, "error of kind other"},
 	} {
-		wantFault(t, tt.check.Class+" "+tt.check.Source, Declared(p, []talk.Check{tt.check}), tt.want)
+		wantFault(t, tt.check.Class+" "+tt.check.Source, Declared(p, []talk.Check{tt.check}, []int64{int64(time.Minute)}), tt.want)
 	}
 }
 

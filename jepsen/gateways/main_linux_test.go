@@ -58,6 +58,7 @@ type world struct {
 	binary   string
 	dir      string
 	begun    int64
+	killed   []int64 // when leaders were killed, as talk.Now tells it
 	policies *cluster.Policies
 	gateways []*Gateway
 	rand     *rand.Rand
@@ -154,7 +155,7 @@ func (w *world) mustHold(checks map[string][]talk.Check, stats map[string]*talk.
 	errs := []error{r.Err(), DistinctIDs(checks)}
 	for name, all := range checks {
 		_, local := LocalCaps(w.policies.Present(), all)
-		errs = append(errs, Declared(w.policies.Present(), all), Counted(stats[name], all), local)
+		errs = append(errs, Declared(w.policies.Present(), all, w.killed), Counted(stats[name], all), local)
 	}
 	if err := errors.Join(errs...); err != nil {
 		w.t.Error(err)
