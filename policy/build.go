@@ -42,7 +42,13 @@ func New(parts Policy) (*Policy, error) {
 		}
 		p.Groups[key] = &clone
 	}
-	return p.build()
+	if _, err := p.build(); err != nil {
+		return nil, err
+	}
+	if err := p.unused(); err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 func cloneClass(c *Class) Class {
@@ -92,6 +98,9 @@ func (p *Policy) build() (*Policy, error) {
 		return nil, err
 	}
 	p.indexWindows()
+	for _, d := range p.Envoy {
+		d.index = newEnvoyIndex(d.Rules, skipNone)
+	}
 	p.digest = p.computeDigest()
 	p.body = p.digest
 	return p, nil

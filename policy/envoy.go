@@ -28,6 +28,8 @@ type EnvoyDomain struct {
 	PassUnmatched bool
 	// Rules are tried in order: the first that matches a descriptor is its rule.
 	Rules []EnvoyRule
+
+	index *envoyIndex // of Rules; nil until the policy is built
 }
 
 // EnvoyRule says what a check a descriptor is.
@@ -81,26 +83,17 @@ func (e *EnvoyEntry) Matches(key, value string) bool {
 	return true
 }
 
-// Match is the rule of a descriptor with these keys and values; nil when it has none.
+// Match is the rule of a descriptor with these keys and values, as many of the one as of the other; nil when it has
+// none. In a domain of a policy that was parsed, decoded or made by New it does not try one rule after another.
 func (d *EnvoyDomain) Match(keys, values []string) *EnvoyRule {
-	for i := range d.Rules {
-		if r := &d.Rules[i]; r.matches(keys, values) {
-			return r
-		}
+	index := d.index
+	if index == nil { // a domain by itself
+		index = newEnvoyIndex(d.Rules, skipNone)
+	}
+	if i := index.first(keys, values); i < noRule {
+		return &d.Rules[i]
 	}
 	return nil
-}
-
-func (r *EnvoyRule) matches(keys, values []string) bool {
-	if len(r.Match) != len(keys) {
-		return false
-	}
-	for i := range r.Match {
-		if !r.Match[i].Matches(keys[i], values[i]) {
-			return false
-		}
-	}
-	return true
 }
 
 // Identify tells whose check a descriptor with these values is, and its tier, by a rule that matches it and is not
@@ -242,7 +235,7 @@ func cloneEnvoy(domains map[string]*EnvoyDomain) map[string]*EnvoyDomain {
 			d = &EnvoyDomain{} // refused for its missing rules
 		}
 		copied := *d
-		copied.Rules = slices.Clone(d.Rules)
+		copied.Rules, copied.index = slices.Clone(d.Rules), nil
 		for i := range copied.Rules {
 			r := &copied.Rules[i]
 			r.Replaces, r.Match = slices.Clone(r.Replaces), slices.Clone(r.Match)
@@ -299,7 +292,8 @@ func (d *EnvoyDomain) text() string {
 	return out + "; " + strings.Join(rules, "; ")
 }
 
-func (r *EnvoyRule) text() string {
+// matchText is what a rule matches.
+func (r *EnvoyRule) matchText() string {
 	entries := make([]string, len(r.Match))
 	for i, e := range r.Match {
 		entries[i] = nameText(e.Key)
@@ -311,7 +305,11 @@ func (r *EnvoyRule) text() string {
 		case MatchAny:
 		}
 	}
-	out := strings.Join(entries, ", ") + ": "
+	return strings.Join(entries, ", ")
+}
+
+func (r *EnvoyRule) text() string {
+	out := r.matchText() + ": "
 	if r.Unlimited {
 		out += "unlimited"
 	} else {

@@ -1,6 +1,9 @@
 package policy
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 var (
 	domainKeys    = []string{"request_id", "unmatched", "rules"}
@@ -63,8 +66,12 @@ func (ps *parser) domain(at part, d *EnvoyDomain) {
 	for i, at := range sound { // once all names are known, which rules replace
 		if fault := d.Rules[i].fault(d, names, ps.isListed); at != 0 && fault != "" {
 			ps.problem(at, "%s", fault)
+			sound[i] = 0
 		}
 	}
+	d.shadows(func(i int) bool { return sound[i] == 0 }, func(rule, by int) {
+		ps.problem(sound[rule], "%s", d.shadowFault(rule, by, fmt.Sprintf("in line %d", ps.at(sound[by]).line)))
+	})
 }
 
 // isListed reports whether a class is listed, or DefaultClass.

@@ -10,6 +10,7 @@ import (
 	"unicode/utf16"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.yaml.in/yaml/v3"
 	"pgregory.net/rapid"
 )
@@ -111,6 +112,9 @@ func drawDomain(classes []string) func(t *rapid.T) *EnvoyDomain {
 			}
 			if len(d.Rules) > 0 && d.Rules[0].Name != "" && rapid.Bool().Draw(t, "replaces") {
 				r.Replaces = []string{d.Rules[0].Name}
+			}
+			if slices.ContainsFunc(d.Rules, func(earlier EnvoyRule) bool { return earlier.Covers(&r) }) {
+				continue // it would be refused
 			}
 			d.Rules = append(d.Rules, r)
 		}
@@ -252,7 +256,7 @@ func TestRoundTrips(t *testing.T) {
 		if err != nil {
 			t.Fatalf("decode: %v", err)
 		}
-		if diff := cmp.Diff(p, decoded, cmp.AllowUnexported(Policy{})); diff != "" {
+		if diff := cmp.Diff(p, decoded, cmp.AllowUnexported(Policy{}), cmpopts.IgnoreUnexported(EnvoyDomain{})); diff != "" {
 			t.Fatalf("decoded policy differs (-made +decoded):\n%s", diff)
 		}
 		if !slices.Equal(decoded.AppendBinary(nil), b) {
@@ -271,7 +275,7 @@ func TestRoundTrips(t *testing.T) {
 			if err != nil {
 				t.Fatalf("parse:\n%v\nof:\n%s", err, text)
 			}
-			if diff := cmp.Diff(p, parsed, cmp.AllowUnexported(Policy{})); diff != "" {
+			if diff := cmp.Diff(p, parsed, cmp.AllowUnexported(Policy{}), cmpopts.IgnoreUnexported(EnvoyDomain{})); diff != "" {
 				t.Fatalf("parsed policy differs (-made +parsed):\n%s\nof:\n%s", diff, text)
 			}
 		}

@@ -74,7 +74,9 @@ func Import(label string, sources ...Source) (*policy.Policy, []Note, error) {
 		}
 		im.file, im.domain, im.there = s.Name, &policy.EnvoyDomain{PassUnmatched: true}, map[string]bool{}
 		im.parts.Envoy[f.Domain] = im.domain
+		im.dropped = map[string]bool{}
 		im.descriptors(f.Descriptors, path{domain: f.Domain})
+		im.forget()
 		if len(im.domain.Rules) == 0 {
 			im.fail(0, "the domain %q has no limit: there is nothing to import", f.Domain)
 		}
@@ -95,7 +97,9 @@ type importer struct {
 	errs   []error
 	file   string
 	domain *policy.EnvoyDomain
-	there  map[string]bool // what the domain's rules match
+	there  map[string]bool // what the domain's rules match, and what earlier ones of them match all of
+	// dropped are the names of limits that the service never gets to.
+	dropped map[string]bool
 }
 
 func (im *importer) note(line int, format string, args ...any) {
@@ -186,12 +190,39 @@ func (im *importer) hide(sibling *descriptor, here path) {
 	}
 }
 
-// rule adds a rule, unless there is one for the same descriptors.
+// rule adds a rule, unless it would never be used.
 func (im *importer) rule(r policy.EnvoyRule) {
-	match := fmt.Sprintf("%q", r.Match)
-	if !im.there[match] {
-		im.there[match] = true
+	if !im.taken(&r) {
+		im.there[matchKey(&r)] = true
 		im.domain.Rules = append(im.domain.Rules, r)
+	}
+}
+
+// taken reports whether a rule before takes all that r matches.
+func (im *importer) taken(r *policy.EnvoyRule) bool {
+	match := matchKey(r)
+	if im.there[match] {
+		return true
+	}
+	for i := range im.domain.Rules {
+		if im.domain.Rules[i].Covers(r) {
+			im.there[match] = true
+			return true
+		}
+	}
+	return false
+}
+
+func matchKey(r *policy.EnvoyRule) string { return fmt.Sprintf("%q", r.Match) }
+
+// forget takes limits that were left out from what others replace: they never hold anyway.
+func (im *importer) forget() {
+	for i := range im.domain.Rules {
+		delete(im.dropped, im.domain.Rules[i].Name)
+	}
+	for i := range im.domain.Rules {
+		r := &im.domain.Rules[i]
+		r.Replaces = slices.DeleteFunc(r.Replaces, func(name string) bool { return im.dropped[name] })
 	}
 }
 
@@ -256,7 +287,8 @@ func (im *importer) mentions(d *descriptor) {
 // limit makes the rule, and the class, of one limit.
 func (im *importer) limit(d *descriptor, at path) {
 	l := d.RateLimit
-	if im.there[fmt.Sprintf("%q", at.entries)] {
+	if im.taken(&policy.EnvoyRule{Match: at.entries}) {
+		im.dropped[l.Name] = true
 		im.note(d.line, "%s is left out: the service never gets to it, since another one takes all its values", words(d))
 		return
 	}
