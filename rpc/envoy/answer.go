@@ -30,15 +30,18 @@ type answer struct {
 	policy  *policy.Policy
 
 	statuses []*status // nil: not asked
-	over     bool      // something was denied
+	over     *over     // the denial; nil without one
 	shown    *quoratev1.Decision
 	admitted int      // descriptors that have consumed, by this request
 	bypassed []string // the classes of those that were let through without a decision, resolved
+	asking   []string // the classes of the question under way
 }
 
 // render is the answer, and counts what came of it.
 func (a *answer) render() *ratelimitv3.RateLimitResponse {
-	out := &ratelimitv3.RateLimitResponse{OverallCode: codeOK, Statuses: a.statuses, ResponseHeadersToAdd: a.headers()}
+	out := &ratelimitv3.RateLimitResponse{
+		OverallCode: codeOK, Statuses: a.statuses, ResponseHeadersToAdd: a.headers(), DynamicMetadata: a.over.metadata(),
+	}
 	for i, s := range out.Statuses {
 		if s == nil {
 			out.Statuses[i] = denied()
@@ -47,7 +50,7 @@ func (a *answer) render() *ratelimitv3.RateLimitResponse {
 			out.OverallCode = codeOver
 		}
 	}
-	if a.over {
+	if a.over != nil {
 		out.OverallCode = codeOver
 	}
 	if out.OverallCode != codeOK {
@@ -69,36 +72,16 @@ func through() *status { return &status{Code: codeOK} }
 // unlimited is that of one without any limit.
 func unlimited() *status { return &status{Code: codeOK, LimitRemaining: math.MaxUint32} }
 
-// statusOf is the status of a descriptor with these limits, by a decision. A denial that was for another descriptor of
-// the same principal names no limit.
+// statusOf is the status of a descriptor with these limits, by a decision that allows it.
 func statusOf(d *quoratev1.Decision, limits []*quoratev1.LimitState) *status {
-	if allowed(d) {
-		l := tightest(limits)
-		if l == nil {
-			return &status{Code: codeOK, LimitRemaining: clamp(d.GetRemaining())}
-		}
-		return &status{
-			Code: codeOK, CurrentLimit: limitOf(l), LimitRemaining: clamp(l.GetRemaining()),
-			DurationUntilReset: millis(l.GetResetMs()),
-		}
+	l := tightest(limits)
+	if l == nil {
+		return &status{Code: codeOK, LimitRemaining: clamp(d.GetRemaining())}
 	}
-	out := denied()
-	l := tightest(slices.DeleteFunc(slices.Clone(limits), func(l *quoratev1.LimitState) bool {
-		if name := d.GetLimit(); name != "" {
-			return l.GetName() != name
-		}
-		return l.GetRemaining() > 0
-	}))
-	if l != nil {
-		out.CurrentLimit, out.LimitRemaining = limitOf(l), clamp(l.GetRemaining())
-		if l.GetResetMs() > 0 {
-			out.DurationUntilReset = millis(l.GetResetMs())
-		}
+	return &status{
+		Code: codeOK, CurrentLimit: limitOf(l), LimitRemaining: clamp(l.GetRemaining()),
+		DurationUntilReset: millis(l.GetResetMs()),
 	}
-	if d.GetRetryAt() != nil {
-		out.DurationUntilReset = millis(d.GetRetryAfterMs())
-	}
-	return out
 }
 
 // tightest is the limit with the least room, the first where equal.
@@ -137,12 +120,14 @@ func limitOf(l *quoratev1.LimitState) *ratelimitv3.RateLimitResponse_RateLimit {
 
 // headers are what the caller is told, in lower case and in the order of their names.
 func (a *answer) headers() (out []*corev3.HeaderValue) {
-	if a.shown == nil {
-		return nil
-	}
 	h := http.Header{}
-	httpanswer.SetRateLimit(h, a.shown, false)
-	if !allowed(a.shown) {
+	if a.shown != nil {
+		httpanswer.SetRateLimit(h, a.shown, false)
+	}
+	if a.over != nil && a.over.reason != "" {
+		h.Set(reasonHeader, a.over.reason)
+	}
+	if a.shown != nil && !allowed(a.shown) {
 		if a.shown.GetRetryAt() != nil {
 			httpanswer.SetRetryAfter(h, millis(a.shown.GetRetryAfterMs()).AsDuration())
 		} else if wait := errtable.Lookup(quotaerr.Reason(a.shown.GetReason())).Wait; wait > 0 {

@@ -22,10 +22,13 @@ func (a *answer) decide(ctx context.Context, p *plan) error {
 		a.statuses[i] = through()
 	}
 	for _, i := range p.unmatched {
-		a.statuses[i], a.over = denied(), true
+		a.statuses[i] = denied()
+	}
+	if len(p.unmatched) > 0 {
+		a.deny(over{reason: reasonUnmatched, at: p.unmatched[0]})
 	}
 	for _, l := range p.looks {
-		if a.over {
+		if a.over != nil {
 			return nil
 		}
 		if err := a.look(ctx, l); err != nil {
@@ -33,7 +36,7 @@ func (a *answer) decide(ctx context.Context, p *plan) error {
 		}
 	}
 	for _, g := range p.groups {
-		if a.over {
+		if a.over != nil {
 			return nil
 		}
 		if err := a.check(ctx, g); err != nil {
@@ -48,7 +51,8 @@ func (a *answer) decide(ctx context.Context, p *plan) error {
 
 // look answers descriptors that consume nothing: they are within the limit where a cost of 1 would be.
 func (a *answer) look(ctx context.Context, l look) error {
-	_, class := a.policy.ClassOf(l.class)
+	resolved, class := a.policy.ClassOf(l.class)
+	a.asking = []string{resolved}
 	asking, cancel, err := within(ctx, time.Duration(class.TimeoutNanos))
 	if err != nil {
 		return err
@@ -56,13 +60,24 @@ func (a *answer) look(ctx context.Context, l look) error {
 	defer cancel()
 	u, err := a.service.desk.Peek(asking, &quoratev1.PeekRequest{Principal: l.principal, ApiClass: l.class, Tier: l.tier})
 	if err != nil {
-		return a.failed(err, []string{l.class}, l.members)
+		return a.failed(err, l.members)
 	}
 	d := standingOf(u)
-	a.show(d)
-	for _, i := range l.members {
-		a.statuses[i] = statusOf(d, d.GetLimits())
+	if allowed(d) {
+		a.show(d)
+		for _, i := range l.members {
+			a.statuses[i] = statusOf(d, d.GetLimits())
+		}
+		return nil
 	}
+	o := over{decision: d, at: l.members[0]}
+	if d.GetReason() != string(quotaerr.EndpointDisabled) {
+		o.limit = tightest(d.GetLimits())
+	}
+	if d.GetReason() != string(quotaerr.QuotaExhausted) {
+		o.reason = d.GetReason()
+	}
+	a.refuse(o, l.members)
 	return nil
 }
 
@@ -81,8 +96,12 @@ func standingOf(u *quoratev1.PeekResponse) *quoratev1.Decision {
 	case u.GetDisabled():
 		d.Outcome, d.Reason = quoratev1.Outcome_OUTCOME_DENIED, string(quotaerr.EndpointDisabled)
 	case !room:
-		d.Outcome = quoratev1.Outcome_OUTCOME_DENIED
-		if t := tightest(d.GetLimits()); t != nil {
+		d.Outcome, d.Reason = quoratev1.Outcome_OUTCOME_DENIED, string(quotaerr.QuotaExhausted)
+		switch t := tightest(d.GetLimits()); {
+		case t == nil:
+		case t.GetLimit() == 0:
+			d.Reason = string(quotaerr.Blocked)
+		default:
 			d.Limit = t.GetName()
 		}
 	}
@@ -91,6 +110,7 @@ func standingOf(u *quoratev1.PeekResponse) *quoratev1.Decision {
 
 // check gets the descriptors of a group decided.
 func (a *answer) check(ctx context.Context, g *group) error {
+	a.asking = a.classesOf(g)
 	asking, cancel, err := within(ctx, g.timeout(a.policy))
 	if err != nil {
 		return err
@@ -102,20 +122,37 @@ func (a *answer) check(ctx context.Context, g *group) error {
 		d, err = denial(quotaerr.CostExceedsLimit), nil
 	}
 	if err != nil {
-		classes := make([]string, len(g.charges))
-		for i := range g.charges {
-			classes[i] = g.charges[i].Class
-		}
-		return a.failed(err, classes, g.members)
+		return a.failed(err, g.members)
+	}
+	if !allowed(d) {
+		a.refuse(a.denialOf(g, d), g.members)
+		return nil
 	}
 	a.show(d)
 	for i, at := range g.members {
 		a.statuses[at] = statusOf(d, a.limitsOf(g, i, d))
 	}
-	if allowed(d) && !d.GetReplayed() {
+	if !d.GetReplayed() {
 		a.admitted += len(g.members)
 	}
 	return nil
+}
+
+// refuse answers the descriptors that share in a denial: they are one decision, and each comes of the same limit.
+func (a *answer) refuse(o over, members []int) {
+	a.deny(o)
+	for _, i := range members {
+		a.statuses[i] = o.status()
+	}
+}
+
+// classesOf are the classes that a group's charges count as.
+func (a *answer) classesOf(g *group) []string {
+	classes := make([]string, len(g.charges))
+	for i := range g.charges {
+		classes[i], _ = a.policy.ClassOf(g.charges[i].Class)
+	}
+	return classes
 }
 
 // denial is one that names no limit and no time.
@@ -151,26 +188,24 @@ func (a *answer) limitsOf(g *group, i int, d *quoratev1.Decision) (out []*quorat
 	return out
 }
 
-// failed answers descriptors that could not be decided, where their classes say how, else it returns the error. A class
-// that was switched off is denied whatever it says of failures.
-func (a *answer) failed(err error, classes []string, members []int) error {
+// failed answers descriptors that could not be decided, where the classes that were asked about say how, else it
+// returns the error. A class that was switched off is denied whatever it says of failures.
+func (a *answer) failed(err error, members []int) error {
 	if !forFailureMode(err) {
 		return err
 	}
-	var bypassed []string
-	disabled, strict := false, false
-	for _, name := range classes {
-		resolved, class := a.policy.ClassOf(name)
-		disabled, strict = disabled || class.Disabled, strict || class.OnUnavailable != policy.FailAllow
-		bypassed = append(bypassed, resolved)
+	disabled, strict := -1, false
+	for i, name := range a.asking {
+		_, class := a.policy.ClassOf(name)
+		if class.Disabled && disabled < 0 {
+			disabled = i
+		}
+		strict = strict || class.OnUnavailable != policy.FailAllow
 	}
 	switch {
-	case disabled:
+	case disabled >= 0:
 		d := denial(quotaerr.EndpointDisabled)
-		a.show(d)
-		for _, i := range members {
-			a.statuses[i] = statusOf(d, nil)
-		}
+		a.refuse(over{decision: d, reason: d.GetReason(), at: members[disabled]}, members)
 		return nil
 	case strict:
 		return err
@@ -178,8 +213,8 @@ func (a *answer) failed(err error, classes []string, members []int) error {
 	for _, i := range members {
 		a.statuses[i] = through()
 	}
-	for range len(members) / len(classes) { // one class stands for all members of a look
-		a.bypassed = append(a.bypassed, bypassed...)
+	for range len(members) / len(a.asking) { // one class stands for all members of a look
+		a.bypassed = append(a.bypassed, a.asking...)
 	}
 	return nil
 }
@@ -200,11 +235,9 @@ func forFailureMode(err error) bool {
 	return true
 }
 
-// show takes a decision for the headers: the denial, else the one with the least room. A denial ends the asking.
+// show takes an allow for the headers: the one with the least room.
 func (a *answer) show(d *quoratev1.Decision) {
-	if !allowed(d) {
-		a.shown, a.over = d, true
-	} else if a.shown == nil || d.GetRemaining() < a.shown.GetRemaining() {
+	if a.shown == nil || d.GetRemaining() < a.shown.GetRemaining() {
 		a.shown = d
 	}
 }

@@ -1,25 +1,19 @@
 package envoy
 
 import (
-	"encoding/json"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ratelimit/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3" // named in the example
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
-	upstreamv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/prometheus/client_golang/prometheus"
-	"go.yaml.in/yaml/v3"
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -37,23 +31,8 @@ type example struct {
 
 func mustExample(t *testing.T) example {
 	t.Helper()
-	text, err := os.ReadFile(exampleDir + "envoy.yaml")
+	b, err := bootstrapOf(mustRead(t, exampleDir+"envoy.yaml"))
 	if err != nil {
-		t.Fatal(err)
-	}
-	var tree map[string]any
-	if err := yaml.Unmarshal(text, &tree); err != nil {
-		t.Fatal(err)
-	}
-	asJSON, err := json.Marshal(tree)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &bootstrapv3.Bootstrap{}
-	if err := protojson.Unmarshal(asJSON, b); err != nil { // unknown fields are errors, within typed_config too
-		t.Fatal(err)
-	}
-	if err := b.ValidateAll(); err != nil {
 		t.Fatal(err)
 	}
 	var e example
@@ -70,9 +49,6 @@ func mustExample(t *testing.T) example {
 		if c.GetName() == e.filter.GetRateLimitService().GetGrpcService().GetEnvoyGrpc().GetClusterName() {
 			e.tls = &tlsv3.UpstreamTlsContext{}
 			mustUnpack(t, c.GetTransportSocket().GetTypedConfig(), e.tls)
-			for _, o := range c.GetTypedExtensionProtocolOptions() {
-				mustUnpack(t, o, &upstreamv3.HttpProtocolOptions{})
-			}
 		}
 	}
 	if e.filter == nil || e.tls == nil {
@@ -81,26 +57,25 @@ func mustExample(t *testing.T) example {
 	return e
 }
 
-func mustUnpack(t *testing.T, from *anypb.Any, to interface {
-	proto.Message
-	ValidateAll() error
-}) {
+func mustUnpack(t *testing.T, from *anypb.Any, to proto.Message) {
 	t.Helper()
 	if err := from.UnmarshalTo(to); err != nil {
 		t.Fatal(err)
 	}
-	if err := to.ValidateAll(); err != nil {
+}
+
+func mustRead(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
 		t.Fatal(err)
 	}
+	return string(text)
 }
 
 func mustExamplePolicy(t *testing.T) *policy.Policy {
 	t.Helper()
-	text, err := os.ReadFile(exampleDir + "policy.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return mustPolicy(t, string(text))
+	return mustPolicy(t, mustRead(t, exampleDir+"policy.yaml"))
 }
 
 // described are the descriptors that Envoy makes of a route's actions for a request from an address with headers: one

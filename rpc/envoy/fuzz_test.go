@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"slices"
 	"testing"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -137,6 +138,40 @@ func wantSound(t *testing.T, req *ratelimitv3.RateLimitRequest, out *ratelimitv3
 	if err := out.ValidateAll(); err != nil { // as Envoy's own rules have it
 		t.Fatalf("%v: %v", out, err)
 	}
+	wantTold(t, out)
+}
+
+// wantTold checks that what is over the limit says of which limit it comes, or why it comes of none, and in the headers
+// as in the metadata; and that what is not over the limit says nothing of this.
+func wantTold(t *testing.T, out *ratelimitv3.RateLimitResponse) {
+	t.Helper()
+	reason, header := out.GetDynamicMetadata().GetFields()[reasonField].GetStringValue(), ""
+	for _, h := range out.GetResponseHeadersToAdd() {
+		if h.GetKey() == reasonHeader {
+			header = h.GetValue()
+		}
+	}
+	if reason != header {
+		t.Fatalf("the metadata says %q, the header %q", reason, header)
+	}
+	limits := 0
+	for _, s := range out.GetStatuses() {
+		if s.GetCode() == codeOver && s.GetCurrentLimit() != nil {
+			limits++
+			if s.GetCurrentLimit().GetName() == "" {
+				t.Fatalf("%v names no limit", s)
+			}
+		}
+	}
+	over := out.GetOverallCode() == codeOver
+	needsLimit := reason == "" || reason == string(quotaerr.Blocked) || reason == string(quotaerr.CostExceedsLimit)
+	if !over && reason != "" || over && needsLimit != (limits > 0) {
+		t.Fatalf("reason %q and %d limits: %v", reason, limits, out)
+	}
+	if at := int(out.GetDynamicMetadata().GetFields()[descriptorField].GetNumberValue()); reason != "" &&
+		out.GetStatuses()[at].GetCode() != codeOver {
+		t.Fatalf("descriptor %d is said to be denied: %v", at, out)
+	}
 }
 
 // wantJustified checks that each descriptor of an OK has a reason to be let through.
@@ -145,7 +180,6 @@ func wantJustified(
 ) {
 	t.Helper()
 	domain := p.Envoy[req.GetDomain()]
-	names := map[string]bool{} // that a rule of the request replaces
 	rules := make([]*policy.EnvoyRule, len(req.GetDescriptors()))
 	values := make([][]string, len(rules))
 	for i, d := range req.GetDescriptors() {
@@ -155,17 +189,13 @@ func wantJustified(
 				keys, values[i] = append(keys, e.GetKey()), append(values[i], e.GetValue())
 			}
 		}
-		if rules[i] = domain.Match(keys, values[i]); rules[i] != nil {
-			for _, name := range rules[i].Replaces {
-				names[name] = true
-			}
-		}
+		rules[i] = domain.Match(keys, values[i])
 	}
 	undecided := 0
 	for i, d := range req.GetDescriptors() {
 		r := rules[i]
 		switch {
-		case r == nil && domain.PassUnmatched, r != nil && (r.Unlimited || names[r.Name]):
+		case r == nil && domain.PassUnmatched, r != nil && (r.Unlimited || leftOut(rules, r)):
 			continue
 		case r == nil:
 			t.Fatalf("descriptor %d has no rule", i)
@@ -188,4 +218,21 @@ func wantJustified(
 	if undecided != bypasses {
 		t.Fatalf("%d bypasses counted, want %d", bypasses, undecided)
 	}
+}
+
+// leftOut reports whether a rule of a request's is replaced by one that it does not replace itself, by whatever detour.
+func leftOut(rules []*policy.EnvoyRule, r *policy.EnvoyRule) bool {
+	replaces := func(a, b *policy.EnvoyRule) bool { return a != b && slices.Contains(a.Replaces, b.Name) }
+	below := map[*policy.EnvoyRule]bool{r: true} // what r replaces
+	for grown := true; grown; {
+		grown = false
+		for _, to := range rules {
+			for from := range below {
+				if to != nil && !below[to] && replaces(from, to) {
+					below[to], grown = true, true
+				}
+			}
+		}
+	}
+	return slices.ContainsFunc(rules, func(by *policy.EnvoyRule) bool { return by != nil && !below[by] && replaces(by, r) })
 }

@@ -122,10 +122,11 @@ func (f *fakeDesk) Check(ctx context.Context, req *quoratev1.CheckRequest) (*quo
 		}
 		again := proto.CloneOf(d)
 		again.Replayed = true
+		again.Limits, again.Remaining = f.states(req.GetPrincipal(), charges)
 		f.grant(req.GetPrincipal(), charges, again)
 		return again, nil
 	}
-	d, more, err := f.judge(req.GetPrincipal(), charges)
+	d, more, at, err := f.judge(req.GetPrincipal(), charges)
 	if err != nil {
 		return nil, err
 	}
@@ -138,10 +139,15 @@ func (f *fakeDesk) Check(ctx context.Context, req *quoratev1.CheckRequest) (*quo
 		}
 	}
 	f.grant(req.GetPrincipal(), charges, d)
-	d.Limits, d.Remaining = f.states(req.GetPrincipal(), charges)
-	if r := quotaerr.Reason(d.GetReason()); r == quotaerr.Allowed || r == quotaerr.QuotaExhausted {
-		f.records[record], f.payloads[record] = d, payload
+	switch quotaerr.Reason(d.GetReason()) { // as the owner does: a limit of 0, or a class that is off, shows no limits
+	case quotaerr.Allowed:
+		d.Limits, d.Remaining = f.states(req.GetPrincipal(), charges)
+	case quotaerr.QuotaExhausted:
+		d.Limits, d.Remaining = f.states(req.GetPrincipal(), charges[at:at+1])
+	default:
+		return d, nil
 	}
+	f.records[record], f.payloads[record] = d, payload
 	return d, nil
 }
 
@@ -158,36 +164,45 @@ func subjectText(principal, class, tier string, cost int64) string {
 	return fmt.Sprintf("%q %q %q %d", principal, class, tier, cost)
 }
 
-// judge is the decision about charges, and what they take.
-func (f *fakeDesk) judge(principal string, charges []*quoratev1.Charge) (*quoratev1.Decision, map[string]int64, error) {
+// judge is the decision about charges, what they take, and which of them is refused.
+func (f *fakeDesk) judge(
+	principal string, charges []*quoratev1.Charge,
+) (d *quoratev1.Decision, more map[string]int64, at int, err error) {
 	refusal := func(r quotaerr.Reason) *quoratev1.Decision {
 		return &quoratev1.Decision{Outcome: quoratev1.Outcome_OUTCOME_DENIED, Reason: string(r)}
 	}
-	more := map[string]int64{}
-	for _, c := range charges {
+	more = map[string]int64{}
+	for at, c := range charges {
 		resolved, class := f.policy.ClassOf(c.GetApiClass())
 		if class.Disabled {
-			return refusal(quotaerr.EndpointDisabled), nil, nil
+			return refusal(quotaerr.EndpointDisabled), nil, at, nil
 		}
 		limits, classes := f.limits(principal, c.GetApiClass(), c.GetTier())
 		for _, l := range limits {
 			if l.Max == 0 {
-				return refusal(quotaerr.Blocked), nil, nil
+				return refusal(quotaerr.Blocked), nil, at, nil
 			}
 		}
 		for i, l := range limits {
 			switch {
-			case c.GetCost() > l.Max:
-				return nil, nil, quotaerr.New(quotaerr.CostExceedsLimit, "never")
+			case sumOfClasses(more, classes[i])+c.GetCost() > l.Max:
+				return nil, nil, at, quotaerr.New(quotaerr.CostExceedsLimit, "never")
 			case f.sum(principal, classes[i], more)+c.GetCost() > l.Max:
 				d := refusal(quotaerr.QuotaExhausted)
 				d.Limit, d.RetryAfterMs, d.RetryAt = l.Name, wait.Milliseconds(), timestamppb.New(time.Unix(0, int64(wait)))
-				return d, nil, nil
+				return d, nil, at, nil
 			}
 		}
 		more[resolved] += c.GetCost()
 	}
-	return &quoratev1.Decision{Outcome: quoratev1.Outcome_OUTCOME_ALLOWED, Reason: string(quotaerr.Allowed)}, more, nil
+	return &quoratev1.Decision{Outcome: quoratev1.Outcome_OUTCOME_ALLOWED, Reason: string(quotaerr.Allowed)}, more, 0, nil
+}
+
+func sumOfClasses(more map[string]int64, classes []string) (n int64) {
+	for _, c := range classes {
+		n += more[c]
+	}
+	return n
 }
 
 // states are the limits of all charges, each once, as they stand.

@@ -105,6 +105,7 @@ func (s *script) request(t *testing.T, d *datadriven.TestData) string {
 		OverallCode          string
 		Statuses             []json.RawMessage
 		ResponseHeadersToAdd []struct{ Key, Value string }
+		DynamicMetadata      map[string]any
 	}
 	if err := json.Unmarshal(raw, &fields); err != nil {
 		d.Fatalf(t, "%v", err)
@@ -116,6 +117,9 @@ func (s *script) request(t *testing.T, d *datadriven.TestData) string {
 			d.Fatalf(t, "%v", err)
 		}
 		b.WriteString("  " + line.String() + "\n")
+	}
+	for _, key := range slices.Sorted(maps.Keys(fields.DynamicMetadata)) {
+		fmt.Fprintf(&b, "  metadata %s: %v\n", key, fields.DynamicMetadata[key])
 	}
 	for _, h := range fields.ResponseHeadersToAdd {
 		fmt.Fprintf(&b, "  %s: %s\n", h.Key, h.Value)

@@ -39,26 +39,32 @@ func New(desk Desk, registerer prometheus.Registerer) *Service {
 	return &Service{desk: desk, metrics: newMetrics(registerer)}
 }
 
+// MaxSpan bounds how long a request is worked on, for callers without a deadline of their own. It is above the longest
+// timeout that a class can have.
+const MaxSpan = 2 * time.Minute
+
 // ShouldRateLimit decides a request's descriptors.
 func (s *Service) ShouldRateLimit(
 	ctx context.Context, req *ratelimitv3.RateLimitRequest,
 ) (out *ratelimitv3.RateLimitResponse, err error) {
 	defer func() { s.metrics.answered(out) }()
 	if err := bounded(req); err != nil {
-		return nil, err
+		return nil, explained(err, nil)
 	}
+	ctx, cancel := context.WithTimeout(ctx, MaxSpan)
+	defer cancel()
 	p, err := s.desk.Policy(ctx)
 	if err != nil {
-		return nil, err
+		return nil, explained(err, nil)
 	}
 	request, err := s.read(ctx, p, req)
 	if err != nil {
-		return nil, err
+		return nil, explained(err, nil)
 	}
 	a := &answer{service: s, policy: p, statuses: make([]*status, len(req.GetDescriptors()))}
 	if err := a.decide(ctx, request); err != nil {
 		s.metrics.wasted.Add(float64(a.admitted))
-		return nil, err
+		return nil, explained(err, a.asking)
 	}
 	return a.render(), nil
 }
