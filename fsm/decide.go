@@ -14,7 +14,7 @@ type applied struct {
 	limit    *policy.Limit
 	revision Revision // that the limit is of
 	// The limit counts the keys of caller whose class is in scope.
-	caller  *principal
+	caller  *caller
 	scope   scope
 	carried bool
 	// exactAt is when the check's own rule is exact; of carried limits only.
@@ -52,16 +52,19 @@ func (m *Machine) decide(c *Check) Decision {
 	if err := ValidateCheck(c); err != nil {
 		return m.refuse(ReasonInvalidArgument, err.Error())
 	}
-	slot := m.SlotOf(c.Principal)
-	if r, epoch := m.serves(slot, c.RouteEpoch); r != ReasonUnspecified {
+	m.caller = m.callerOf(c.Principal)
+	p := &m.caller
+	if r, epoch := m.serves(p.slot, c.RouteEpoch); r != ReasonUnspecified {
 		d := m.refuse(r, "")
 		d.Epoch = epoch
 		return d
 	}
-	m.unpack(slot)
-	s := m.shardOf(slot)
+	if m.packed != nil {
+		m.unpack(p.slot)
+		p.find()
+	}
 	id := m.hash128(hashReplay, c.Principal, c.Gateway, c.DecisionID)
-	if d, ok := m.replay(s, id, c); ok {
+	if d, ok := m.replay(p, p.shard.record(id), c); ok {
 		return d
 	}
 	switch at := c.PolicyRevision; {
@@ -70,13 +73,12 @@ func (m *Machine) decide(c *Check) Decision {
 	case at > m.rev.number():
 		return m.refuse(ReasonPolicyBehind, "")
 	}
-	d, charges := m.judge(c)
-	_, settings := m.rev.policy.ClassOf(c.Class)
+	d, charges := m.judge(p, c)
 	switch d.Reason {
 	case ReasonAllowed:
-		return m.allow(s, id, slot, c, charges)
+		return m.allow(p, id, c, charges)
 	case ReasonQuotaExhausted:
-		d.Recorded = m.recordDenial(s, id, slot, c, &d, settings.ReplayHorizonNanos)
+		d.Recorded = m.recordDenial(p, id, c, &d, m.lookUp(c.Class).settings.ReplayHorizonNanos)
 	}
 	return d
 }
@@ -97,45 +99,42 @@ func (m *Machine) serves(slot Slot, epoch Epoch) (Reason, Epoch) {
 const sweptForRoom = 1024
 
 // allow admits the charges, unless a bound of the partition is reached.
-func (m *Machine) allow(s *shard, id recordID, slot Slot, c *Check, charges []charged) Decision {
+func (m *Machine) allow(p *caller, id recordID, c *Check, charges []charged) Decision {
 	if !m.roomForAllow(c.Gateway) {
 		m.sweep(sweptForRoom)
+		p.find()
 	}
 	if !m.roomForAllow(c.Gateway) {
 		return m.refuse(ReasonCapacity, "the partition holds as many replay records as it may")
 	}
-	if !m.roomForKeys(s.principals[c.Principal], charges) {
+	if !m.roomForKeys(p, charges) {
 		m.sweep(sweptForRoom)
+		p.find()
 	}
-	p := s.principals[c.Principal]
 	if !m.roomForKeys(p, charges) {
 		return m.refuse(ReasonCapacity, "the partition holds as many keys as it may")
 	}
-	m.keepPrincipal(s, c.Principal)
-	if p == nil {
-		p = &principal{name: c.Principal, slot: slot}
-	}
+	m.keepPrincipal(p.shard, p.name, p.ref)
 	for i := range charges {
 		for _, of := range charges[i].classes {
 			k := p.key(of.name)
 			if k == nil {
-				k = m.makeKey(s, p, of)
+				k = m.makeKey(p, of)
 			}
-			m.admit(k, charges[i].cost)
+			m.admit(p.shard.principals.at(p.ref), k, charges[i].cost)
 		}
 	}
 	d := m.refuse(ReasonAllowed, "")
-	d.Limits = m.stand(distinct(p, charges))
+	d.Limits = m.stand(distinct(charges))
 	d.Remaining = least(d.Limits)
-	_, settings := m.rev.policy.ClassOf(c.Class)
-	m.recordAllow(s, id, slot, c, &d, settings.ReplayHorizonNanos)
+	m.recordAllow(p, id, c, &d, m.lookUp(c.Class).settings.ReplayHorizonNanos)
 	d.Recorded = true
 	return d
 }
 
 // roomForKeys reports whether the keys that charges would make are within the bounds.
-func (m *Machine) roomForKeys(p *principal, charges []charged) bool {
-	var made []*class
+func (m *Machine) roomForKeys(p *caller, charges []charged) bool {
+	made := m.made[:0]
 	for i := range charges {
 		for _, of := range charges[i].classes {
 			if p.key(of.name) == nil && !slices.Contains(made, of) {
@@ -143,6 +142,7 @@ func (m *Machine) roomForKeys(p *principal, charges []charged) bool {
 			}
 		}
 	}
+	m.made = made
 	if m.keys+m.waiting().keys+int64(len(made)) > m.bounds.MaxKeys {
 		return false
 	}
@@ -155,17 +155,19 @@ func (m *Machine) roomForKeys(p *principal, charges []charged) bool {
 	return unreserved == m.unreserved || unreserved <= m.bounds.MaxKeys-m.reserved
 }
 
-// distinct are the limits of all charges, each once, now that p has its keys. Policies of two revisions may
+// distinct are the limits of all charges, each once. Policies of two revisions may
 // share their limits in memory, and do not after a restore, so the revision tells them apart. A limit of the
 // revision in force that is carried as well counts more than itself.
-func distinct(p *principal, charges []charged) []applied {
+func distinct(charges []charged) []applied {
+	if len(charges) == 1 {
+		return charges[0].limits
+	}
 	var out []applied
 	for i := range charges {
 		for _, l := range charges[i].limits {
 			if !slices.ContainsFunc(out, func(o applied) bool {
 				return o.limit == l.limit && o.revision == l.revision && o.carried == l.carried
 			}) {
-				l.caller = p
 				out = append(out, l)
 			}
 		}
@@ -174,39 +176,68 @@ func distinct(p *principal, charges []charged) []applied {
 }
 
 // judge decides the charges of c in order, each counting what the earlier ones would take. The answer
-// is the first that is not an allow.
-func (m *Machine) judge(c *Check) (Decision, []charged) {
-	charges := make([]charged, 0, 1+len(c.Also))
+// is the first that is not an allow. The charges are valid until the next check.
+func (m *Machine) judge(p *caller, c *Check) (Decision, []charged) {
+	m.charges, m.limits = m.charges[:0], m.limits[:0]
 	for i := -1; i < len(c.Also); i++ {
 		charge := &c.Charge
 		if i >= 0 {
 			charge = &c.Also[i]
 		}
-		if _, settings := m.rev.policy.ClassOf(charge.Class); settings.Disabled {
+		rule := m.lookUp(charge.Class)
+		if rule.settings.Disabled {
 			return m.refuse(ReasonEndpointDisabled, ""), nil
 		}
-		limits, carried := m.applicable(c.Principal, charge)
-		if d, ok := m.fits(limits, charges, charge.Cost); !ok {
+		limits, carried := m.applicable(p, rule, charge)
+		if d, ok := m.fits(limits, m.charges, charge.Cost); !ok {
 			return d, nil
 		}
-		charges = append(charges, charged{m.countedBy(charge.Class, carried), limits, charge.Cost})
+		classes := rule.counts[:]
+		if len(carried) > 0 {
+			classes = m.countedBy(charge.Class, carried)
+		}
+		m.charges = append(m.charges, charged{classes, limits, charge.Cost})
 	}
-	return m.refuse(ReasonAllowed, ""), charges
+	return m.refuse(ReasonAllowed, ""), m.charges
+}
+
+// ruling is what the policy in force says of an apiClass, and what is known of it here.
+type ruling struct {
+	resolved string
+	settings *policy.Class
+	group    *policy.Group
+	name     *name
+	counts   [1]*class // whose log takes an allow
+}
+
+// lookUp is the ruling on an apiClass. Those on listed ones are looked up once: they are kept until an entry comes that
+// is no batch, since nothing else changes what they say.
+func (m *Machine) lookUp(apiClass string) *ruling {
+	if r := m.rulings[apiClass]; r != nil {
+		return r
+	}
+	r := &ruling{name: m.nameOf(apiClass)}
+	r.resolved, r.settings = m.rev.policy.ClassOf(apiClass)
+	r.group, r.counts[0] = m.rev.policy.GroupOf(r.resolved), m.classes[r.resolved]
+	if r.resolved == apiClass {
+		m.rulings[r.resolved] = r
+	}
+	return r
 }
 
 // applicable are the limits that apply to a charge of a principal, in order: those of its rule, those
 // of its class's group, and those of the carried revisions, which are returned as well.
-func (m *Machine) applicable(caller string, charge *Charge) ([]applied, []*revision) {
-	p := m.shardOf(m.SlotOf(caller)).principals[caller]
-	limits := appendLimits(nil, m.rev, p, caller, charge)
-	nm := m.nameOf(charge.Class)
+func (m *Machine) applicable(p *caller, rule *ruling, charge *Charge) ([]applied, []*revision) {
+	begin := len(m.limits)
+	m.appendLimits(m.rev, rule.resolved, rule.group, p, charge)
+	limits := m.limits[begin:]
+	nm := rule.name
 	if nm.settled <= m.now {
 		return limits, nil
 	}
-	resolved, _ := m.rev.policy.ClassOf(charge.Class)
 	exactAt := always
 	for i := range limits {
-		known := m.ruleKnown(nm, resolved)
+		known := m.ruleKnown(nm, rule.resolved)
 		if g := limits[i].scope.group; g != nil {
 			known = m.groupKnown(g)
 		}
@@ -216,31 +247,37 @@ func (m *Machine) applicable(caller string, charge *Charge) ([]applied, []*revis
 		return limits, nil
 	}
 	for _, of := range nm.exact {
-		for _, l := range appendLimits(nil, of, p, caller, charge) {
-			if l.limit.Max == 0 {
-				continue
+		resolved, _ := of.policy.ClassOf(charge.Class)
+		first := len(m.limits)
+		m.appendLimits(of, resolved, of.policy.GroupOf(resolved), p, charge)
+		kept := m.limits[:first]
+		for _, l := range m.limits[first:] {
+			if l.limit.Max != 0 {
+				l.carried, l.exactAt = true, exactAt
+				kept = append(kept, l)
 			}
-			l.carried, l.exactAt = true, exactAt
-			limits = append(limits, l)
 		}
+		m.limits = kept
 	}
-	return limits, nm.exact
+	return m.limits[begin:], nm.exact
 }
 
 // appendLimits adds the limits of the rule and of the group under one revision.
-func appendLimits(to []applied, of *revision, p *principal, caller string, charge *Charge) []applied {
-	in := of.policy
-	resolved, _ := in.ClassOf(charge.Class)
-	rule := in.RuleFor(caller, resolved, charge.Tier)
+func (m *Machine) appendLimits(of *revision, resolved string, g *policy.Group, p *caller, charge *Charge) {
+	rule := of.policy.RuleFor(p.name, resolved, charge.Tier)
 	for i := range rule {
-		to = append(to, applied{limit: &rule[i], revision: of.number(), caller: p, scope: scope{class: resolved}})
+		m.limits = append(m.limits, applied{
+			limit: &rule[i], revision: of.number(), caller: p, scope: scope{class: resolved},
+		})
 	}
-	if g := in.GroupOf(resolved); g != nil {
-		for i := range g.Limits {
-			to = append(to, applied{limit: &g.Limits[i], revision: of.number(), caller: p, scope: scope{resolved, g, in}})
-		}
+	if g == nil {
+		return
 	}
-	return to
+	for i := range g.Limits {
+		m.limits = append(m.limits, applied{
+			limit: &g.Limits[i], revision: of.number(), caller: p, scope: scope{resolved, g, of.policy},
+		})
+	}
 }
 
 // countedBy are the classes whose logs take an allow for apiClass: its class, and those of the carried
@@ -312,10 +349,7 @@ func (m *Machine) each(l *applied, f func(log *rolling, after Time)) {
 		}
 		return
 	}
-	if l.caller == nil {
-		return
-	}
-	for _, k := range l.caller.keys {
+	for k := l.caller.firstKey(); k != nil; k = l.caller.nextKey(k) {
 		if l.scope.contains(k.class.name) {
 			f(&k.log, m.countsAfter(l, k.class))
 		}
@@ -367,6 +401,13 @@ func (m *Machine) roomAt(l *applied, most uint64) Time {
 			counted, since = append(counted, log), append(since, after)
 		}
 	})
+	if len(counted) == 1 {
+		gone := Time(0) // from oldest
+		if t := counted[0].timeLeaving(room, max(since[0], oldest)); t > max(since[0], oldest) {
+			gone = t - oldest
+		}
+		return l.unlessExact(oldest + gone + Time(window))
+	}
 	gone := sort.Search(int(window), func(i int) bool {
 		var left uint64
 		for j, log := range counted {
@@ -374,7 +415,11 @@ func (m *Machine) roomAt(l *applied, most uint64) Time {
 		}
 		return left <= room
 	})
-	at := oldest + Time(gone) + Time(window)
+	return l.unlessExact(oldest + Time(gone) + Time(window))
+}
+
+// unlessExact is at, or for a carried limit the earlier instant at which it is not enforced any more.
+func (l *applied) unlessExact(at Time) Time {
 	if l.carried {
 		return min(at, l.exactAt)
 	}
@@ -383,7 +428,7 @@ func (m *Machine) roomAt(l *applied, most uint64) Time {
 
 // stand are the limits as they stand.
 func (m *Machine) stand(limits []applied) []LimitState {
-	out := make([]LimitState, len(limits))
+	out := m.newStates(len(limits))
 	for i := range limits {
 		l := &limits[i]
 		used := m.usage(l)
@@ -395,14 +440,28 @@ func (m *Machine) stand(limits []applied) []LimitState {
 	return out
 }
 
-// standing are the limits that apply to the charges of a check, each once, as they stand.
-func (m *Machine) standing(c *Check) []LimitState {
-	charges := make([]charged, 1+len(c.Also))
-	charges[0].limits, _ = m.applicable(c.Principal, &c.Charge)
-	for i := range c.Also {
-		charges[i+1].limits, _ = m.applicable(c.Principal, &c.Also[i])
+// statesAtOnce is for how many states of limits room is made at once, since each answer has few.
+const statesAtOnce = 128
+
+// newStates is room for n states, which nobody else gets.
+func (m *Machine) newStates(n int) []LimitState {
+	if n > len(m.states) {
+		m.states = make([]LimitState, max(n, statesAtOnce))
 	}
-	return m.stand(distinct(m.shardOf(m.SlotOf(c.Principal)).principals[c.Principal], charges))
+	out := m.states[:n:n]
+	m.states = m.states[n:]
+	return out
+}
+
+// standing are the limits that apply to the charges of a check, each once, as they stand.
+func (m *Machine) standing(p *caller, c *Check) []LimitState {
+	charges := make([]charged, 1+len(c.Also))
+	m.limits = m.limits[:0]
+	charges[0].limits, _ = m.applicable(p, m.lookUp(c.Class), &c.Charge)
+	for i := range c.Also {
+		charges[i+1].limits, _ = m.applicable(p, m.lookUp(c.Also[i].Class), &c.Also[i])
+	}
+	return m.stand(distinct(charges))
 }
 
 // resetAt is when the oldest admission that l counts expires, and not before what may have been lost has.

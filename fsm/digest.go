@@ -65,27 +65,35 @@ func (m *Machine) element(b []byte) digest {
 	return digest{lo, hi}
 }
 
-func (m *Machine) hashPair(k *key, at Time, weight uint64) digest {
+func (m *Machine) hashPair(principal string, of *class, at Time, weight uint64) digest {
 	b := append(m.scratch[:0], hashElementPair)
-	b = appendString(b, k.owner.name)
-	b = appendString(b, k.class.name)
+	b = appendString(b, principal)
+	b = appendString(b, of.name)
 	b = binary.LittleEndian.AppendUint64(b, uint64(at))
 	return m.element(binary.LittleEndian.AppendUint64(b, weight))
 }
 
-func (m *Machine) hashKey(k *key) digest {
+// hashLog is the sum over the pairs of a log.
+func (m *Machine) hashLog(principal string, k *key) (sum digest) {
+	for i := int(k.log.head); i < len(k.log.pairs); i++ {
+		sum.add(m.hashPair(principal, k.class, k.log.pairs[i].at, k.log.weight(i)))
+	}
+	return sum
+}
+
+func (m *Machine) hashKey(principal string, k *key) digest {
 	b := append(m.scratch[:0], hashElementKey)
-	b = appendString(b, k.owner.name)
+	b = appendString(b, principal)
 	b = appendString(b, k.class.name)
 	return m.element(binary.LittleEndian.AppendUint64(b, uint64(k.lookAt)))
 }
 
-func (m *Machine) hashRecord(id recordID, rec record, text string) digest {
-	return m.element(appendRecord(append(m.scratch[:0], hashElementRecord), id, rec, text))
+func (m *Machine) hashRecord(rec *record, text string) digest {
+	return m.element(appendRecord(append(m.scratch[:0], hashElementRecord), rec, text))
 }
 
-func (m *Machine) hashDenials(of recordID, list denialList) digest {
-	return m.element(appendDenials(append(m.scratch[:0], hashElementDenials), of, list))
+func (m *Machine) hashDenials(list *denialList) digest {
+	return m.element(appendDenials(append(m.scratch[:0], hashElementDenials), list))
 }
 
 // Digest is a canonical digest of the whole state: equal states have equal digests, however they came

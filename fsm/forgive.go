@@ -1,7 +1,6 @@
 package fsm
 
 import (
-	"cmp"
 	"encoding/binary"
 	"slices"
 )
@@ -46,40 +45,45 @@ func (m *Machine) forgive(f *Forgive) *Forgiven {
 	}
 	out := &Forgiven{Reason: ReasonAllowed}
 	m.unpack(slot)
-	s := m.shardOf(slot)
-	m.keepPrincipal(s, f.Principal)
-	for _, k := range m.forgivable(s.principals[f.Principal], f.Class) {
-		m.trim(k) // what no limit can count any more is not forgiven
+	c := m.callerOf(f.Principal)
+	s := c.shard
+	m.keepPrincipal(s, c.name, c.ref)
+	forgiven := m.forgivable(&c, f.Class)
+	for _, r := range forgiven {
+		k, p := s.keys.at(r), s.principals.at(c.ref)
+		m.trim(p, k) // what no limit can count any more is not forgiven
 		if amount := k.log.total(); amount > 0 {
 			out.Amounts = append(out.Amounts, ClassAmount{k.class.name, int64(amount)})
 		}
-		m.dropPairs(k, k.log.len())
-		m.dropKey(s, k)
-		s.agenda.strike(k)
+		m.dropPairs(p, k, k.log.len())
+	}
+	s.strike(func(d due) bool { return d.kind == dueKey && slices.Contains(forgiven, d.what) })
+	for _, r := range forgiven {
+		m.dropKey(s, r)
 	}
 	m.calendar.moved(s)
 	return out
 }
 
-// forgivable are the keys of p that the limits of a check of apiClass count for its class, in order: all
+// forgivable are the keys of c that the limits of a check of apiClass count for its class, in order: all
 // when apiClass is empty.
-func (m *Machine) forgivable(p *principal, apiClass string) (out []*key) {
-	if p == nil {
+func (m *Machine) forgivable(c *caller, apiClass string) (out []ref) {
+	if c.ref == 0 {
 		return nil
 	}
-	if apiClass == "" {
-		return slices.Clone(p.keys)
+	var counted []*class
+	if apiClass != "" {
+		var carried []*revision
+		if nm := m.nameOf(apiClass); nm.settled > m.now {
+			carried = nm.exact
+		}
+		counted = m.countedBy(apiClass, carried)
 	}
-	var carried []*revision
-	if nm := m.nameOf(apiClass); nm.settled > m.now {
-		carried = nm.exact
-	}
-	for _, c := range m.countedBy(apiClass, carried) {
-		if k := p.key(c.name); k != nil {
-			out = append(out, k)
+	for r := c.shard.principals.at(c.ref).first; r != 0; r = c.shard.keys.at(r).next {
+		if apiClass == "" || slices.Contains(counted, c.shard.keys.at(r).class) {
+			out = append(out, r)
 		}
 	}
-	slices.SortFunc(out, func(a, b *key) int { return cmp.Compare(a.class.name, b.class.name) })
 	return out
 }
 

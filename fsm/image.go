@@ -20,20 +20,20 @@ const imageVersion = 1
 
 // held is what one slot holds.
 type held struct {
-	principals []*principal
+	principals []heldPrincipal
 	records    []heldRecord
-	denials    []heldDenials
+	denials    []denialList
+}
+
+// heldPrincipal is a principal with its keys, in order of their classes' names.
+type heldPrincipal struct {
+	name string
+	keys []*key
 }
 
 type heldRecord struct {
-	id   recordID
-	text string // of record.name, whose number means nothing outside of a machine
 	record
-}
-
-type heldDenials struct {
-	of recordID
-	denialList
+	text string // of record.name, whose number means nothing outside of a machine
 }
 
 // holdings are the slots of one shard that something is in, each in order. All of its state is looked at once.
@@ -45,28 +45,28 @@ func (m *Machine) holdings(s *shard, wanted func(Slot) bool) map[Slot]*held {
 		}
 		return out[slot]
 	}
-	for _, p := range s.principals {
-		if wanted(p.slot) {
+	for r := range s.byName.each {
+		if p := s.principals.at(r); wanted(p.slot) {
 			h := of(p.slot)
-			h.principals = append(h.principals, p)
+			h.principals = append(h.principals, heldPrincipal{p.name, s.keysOf(nil, p)})
 		}
 	}
-	for id, rec := range s.records {
-		if wanted(rec.slot) {
+	for r := range s.byID.each {
+		if rec := s.records.at(r); wanted(rec.slot) {
 			h := of(rec.slot)
-			h.records = append(h.records, heldRecord{id, m.textOf(rec), rec})
+			h.records = append(h.records, heldRecord{*rec, m.textOf(rec)})
 		}
 	}
-	for id, list := range s.denials {
-		if wanted(list.slot) {
+	for r := range s.byCaller.each {
+		if list := s.denials.at(r); wanted(list.slot) {
 			h := of(list.slot)
-			h.denials = append(h.denials, heldDenials{id, list})
+			h.denials = append(h.denials, *list)
 		}
 	}
 	for _, h := range out {
-		slices.SortFunc(h.principals, func(a, b *principal) int { return strings.Compare(a.name, b.name) })
+		slices.SortFunc(h.principals, func(a, b heldPrincipal) int { return strings.Compare(a.name, b.name) })
 		slices.SortFunc(h.records, func(a, b heldRecord) int { return bytes.Compare(a.id[:], b.id[:]) })
-		slices.SortFunc(h.denials, func(a, b heldDenials) int { return bytes.Compare(a.of[:], b.of[:]) })
+		slices.SortFunc(h.denials, func(a, b denialList) int { return bytes.Compare(a.of[:], b.of[:]) })
 	}
 	return out
 }
@@ -78,15 +78,15 @@ func appendImage(b []byte, h *held) []byte {
 	b = append(b, imageVersion)
 	b = binary.AppendUvarint(b, uint64(len(h.principals)))
 	for _, p := range h.principals {
-		b = appendPrincipal(b, p)
+		b = appendPrincipal(b, p.name, p.keys)
 	}
 	b = binary.AppendUvarint(b, uint64(len(h.records)))
-	for _, r := range h.records {
-		b = appendRecord(b, r.id, r.record, r.text)
+	for i := range h.records {
+		b = appendRecord(b, &h.records[i].record, h.records[i].text)
 	}
 	b = binary.AppendUvarint(b, uint64(len(h.denials)))
-	for _, d := range h.denials {
-		b = appendDenials(b, d.of, d.denialList)
+	for i := range h.denials {
+		b = appendDenials(b, &h.denials[i])
 	}
 	return b
 }
@@ -154,7 +154,7 @@ func (m *Machine) readImage(slot Slot, b []byte, classOf func(string) *class) (*
 }
 
 func (r *imageReader) principal(h *held) {
-	p := &principal{name: r.string(), slot: r.slot}
+	p := heldPrincipal{name: r.string()}
 	if r.err == nil {
 		r.check(validName("principal", p.name, MaxPrincipalBytes))
 	}
@@ -176,7 +176,7 @@ func (r *imageReader) principal(h *held) {
 		if r.check(validName("api_class", name, MaxClassBytes)); r.err != nil {
 			return
 		}
-		k := &key{owner: p, class: r.classOf(name), lookAt: r.span.take(r.time())}
+		k := &key{class: r.classOf(name), lookAt: r.span.take(r.time())}
 		p.keys = append(p.keys, k)
 		r.log(&k.log)
 	}
@@ -211,32 +211,32 @@ func (r *imageReader) log(l *rolling) {
 }
 
 func (r *imageReader) record(h *held) {
-	id, rec, text := r.decoder.record()
+	rec := r.decoder.record()
 	if r.err != nil {
 		return
 	}
-	if n := len(h.records); n > 0 && bytes.Compare(h.records[n-1].id[:], id[:]) >= 0 {
+	if n := len(h.records); n > 0 && bytes.Compare(h.records[n-1].id[:], rec.id[:]) >= 0 {
 		r.fail(errOrder)
 	}
 	if rec.slot != r.slot {
 		r.fail(fmt.Errorf("a record is of slot %d", rec.slot))
 	}
 	if rec.allowed {
-		r.check(validName("gateway", text, MaxGatewayBytes))
+		r.check(validName("gateway", rec.text, MaxGatewayBytes))
 	} else {
-		r.check(validName("limit", text, policy.MaxNameBytes))
+		r.check(validName("limit", rec.text, policy.MaxNameBytes))
 		r.span.take(rec.retryAt)
 	}
 	r.span.take(rec.ends)
-	h.records = append(h.records, heldRecord{id, text, rec})
+	h.records = append(h.records, rec)
 }
 
 func (r *imageReader) denials(h *held) {
-	of, list := r.decoder.denials()
+	list := r.decoder.denials()
 	if r.err != nil {
 		return
 	}
-	if n := len(h.denials); n > 0 && bytes.Compare(h.denials[n-1].of[:], of[:]) >= 0 {
+	if n := len(h.denials); n > 0 && bytes.Compare(h.denials[n-1].of[:], list.of[:]) >= 0 {
 		r.fail(errOrder)
 	}
 	if list.slot != r.slot {
@@ -249,7 +249,7 @@ func (r *imageReader) denials(h *held) {
 	for _, t := range list.ends {
 		r.span.take(t)
 	}
-	h.denials = append(h.denials, heldDenials{of, list})
+	h.denials = append(h.denials, list)
 }
 
 func (r *imageReader) check(err error) {
@@ -263,15 +263,15 @@ func (m *Machine) sum(h *held) digest {
 	var d digest
 	for _, p := range h.principals {
 		for _, k := range p.keys {
-			d.add(m.hashKey(k))
-			m.hashLog(k, func(_ Slot, e digest) { d.add(e) })
+			d.add(m.hashKey(p.name, k))
+			d.add(m.hashLog(p.name, k))
 		}
 	}
 	for i := range h.records {
-		d.add(m.hashRecord(h.records[i].id, h.records[i].record, h.records[i].text))
+		d.add(m.hashRecord(&h.records[i].record, h.records[i].text))
 	}
 	for i := range h.denials {
-		d.add(m.hashDenials(h.denials[i].of, h.denials[i].denialList))
+		d.add(m.hashDenials(&h.denials[i]))
 	}
 	return d
 }

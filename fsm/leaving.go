@@ -44,36 +44,40 @@ func (m *Machine) drop(s *shard) int64 {
 	if !slices.Contains(gone[:], true) {
 		return 0
 	}
-	held := int64(1 + len(s.principals) + len(s.records))
+	held := int64(1 + s.byName.n + s.byID.n)
 	leaves := func(d due) bool {
-		slot, ok := s.slotOf(&d)
+		slot, ok := s.slotOf(d)
 		return !ok || gone[slot%SlotsPerShard]
 	}
-	s.agenda.strikeAll(leaves)
+	s.strike(leaves)
 	s.parked = slices.DeleteFunc(s.parked, leaves)
 	m.calendar.moved(s)
-	for name, p := range s.principals {
-		if gone[p.slot%SlotsPerShard] {
-			m.keepPrincipal(s, name)
-			for _, k := range p.keys {
-				m.countKey(k.class, -1)
-			}
-			delete(s.principals, name)
+	for _, r := range slices.Collect(s.byName.each) {
+		p := s.principals.at(r)
+		if !gone[p.slot%SlotsPerShard] {
+			continue
 		}
+		m.keepPrincipal(s, p.name, r)
+		for k := p.first; k != 0; {
+			m.countKey(s.keys.at(k).class, -1)
+			next := s.keys.at(k).next
+			s.keys.remove(k)
+			k = next
+		}
+		m.removePrincipal(s, r)
 	}
-	for id, rec := range s.records {
-		if gone[rec.slot%SlotsPerShard] {
-			m.keepRecord(s, id)
+	for _, r := range slices.Collect(s.byID.each) {
+		if rec := s.records.at(r); gone[rec.slot%SlotsPerShard] {
+			m.keepRecord(s, rec.id, r)
 			m.releaseRecord(rec)
-			delete(s.records, id)
+			s.removeRecord(r)
 		}
 	}
-	for of, list := range s.denials {
-		if gone[list.slot%SlotsPerShard] {
-			m.keepDenials(s, of)
-			delete(s.denials, of)
+	for _, r := range slices.Collect(s.byCaller.each) {
+		if list := s.denials.at(r); gone[list.slot%SlotsPerShard] {
+			m.keepDenials(s, list.of, r)
+			s.removeDenials(r)
 		}
 	}
-	s.refresh()
 	return held
 }

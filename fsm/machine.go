@@ -59,7 +59,15 @@ type Machine struct {
 	configSum recordID
 
 	snapshot *Snapshot // being written
-	scratch  []byte
+
+	// What is worked with, and is no state.
+	rulings map[string]*ruling // on listed classes, as looked up since the last entry that was no batch
+	caller  caller             // of the check or peek
+	charges []charged
+	limits  []applied // of charges
+	made    []*class
+	states  []LimitState // that no answer has yet
+	scratch []byte
 }
 
 // New makes a machine that waits for its birth.
@@ -68,7 +76,7 @@ func New() *Machine {
 		classes: map[string]*class{}, names: map[string]*name{},
 		unlisted: name{since: always}, lost: always,
 		shards: newShards(), slots: make([]digest, NumSlots),
-		gateways: newNames(), limitNames: newNames(),
+		gateways: newNames(), limitNames: newNames(), rulings: map[string]*ruling{},
 	}
 	m.calendar = newCalendar(m.shards)
 	return m
@@ -86,6 +94,9 @@ func (m *Machine) Step(entryTerm uint64, e *Entry) *Answers {
 	m.now = max(m.now, e.Stamp)
 	m.wallBound = e.WallBound
 	a := &Answers{}
+	if e.Kind != KindBatch {
+		clear(m.rulings)
+	}
 	switch e.Kind {
 	case KindBirth:
 		m.bear(e.Birth)

@@ -93,9 +93,8 @@ func (m *Machine) unpack(slot Slot) {
 	p.counts.sub(img.counts)
 	p.sum.sub(m.hashImage(img))
 	p.left--
-	s := m.shardOf(slot)
-	m.bring(s, m.unpacked(img))
-	m.calendar.moved(s)
+	m.bring(m.unpacked(img))
+	m.calendar.moved(m.shardOf(slot))
 	m.packedDone()
 }
 
@@ -110,36 +109,51 @@ func (m *Machine) unpacked(img *image) *held {
 }
 
 // bring puts what one slot holds into its shard, which holds nothing of the slot.
-func (m *Machine) bring(s *shard, h *held) {
+func (m *Machine) bring(h *held) {
 	for _, p := range h.principals {
-		m.keepPrincipal(s, p.name)
-		s.principals[p.name] = p
+		c := m.callerOf(p.name)
+		m.keepPrincipal(c.shard, c.name, c.ref)
 		for _, k := range p.keys {
-			m.countKey(k.class, 1)
-			m.count(p.slot, m.hashKey(k))
-			m.hashLog(k, m.count)
-			s.agenda.push(due{at: k.lookAt, kind: dueKey, key: k})
+			m.bringKey(&c, *k)
 		}
 	}
 	for i := range h.records {
-		r := &h.records[i]
-		if r.allowed {
-			r.name = m.gateways.use(r.text)
-			m.allows++
-		} else {
-			r.name = m.limitNames.use(r.text)
-			m.denials++
-		}
-		m.keepRecord(s, r.id)
-		s.records[r.id] = r.record
-		m.count(r.slot, m.hashRecord(r.id, r.record, r.text))
-		s.agenda.push(due{at: r.ends, kind: dueRecord, id: r.id})
+		m.bringRecord(&h.records[i])
 	}
 	for i := range h.denials {
-		d := &h.denials[i]
-		m.setDenials(s, d.of, d.denialList)
-		s.agenda.push(due{at: d.lookAt, kind: dueDenials, id: d.of})
+		m.bringDenials(h.denials[i])
 	}
+}
+
+// bringKey puts a key with its log beside what is here. The calendar does not know of it yet.
+func (m *Machine) bringKey(c *caller, k key) {
+	r := m.insertKey(c, k)
+	d := m.hashLog(c.name, &k)
+	m.count(c.slot, d)
+	c.shard.push(due{k.lookAt, r, dueKey})
+}
+
+// bringRecord is bringKey for a record.
+func (m *Machine) bringRecord(h *heldRecord) {
+	s, rec := m.shardOf(h.slot), h.record
+	if rec.allowed {
+		rec.name = m.gateways.use(h.text)
+		m.allows++
+	} else {
+		rec.name = m.limitNames.use(h.text)
+		m.denials++
+	}
+	m.keepRecord(s, rec.id, 0)
+	r := s.records.add(rec)
+	s.byID.add(rec.id.hash(), r)
+	m.count(rec.slot, m.hashRecord(&rec, h.text))
+	s.push(due{rec.ends, r, dueRecord})
+}
+
+// bringDenials is bringKey for a list of denials.
+func (m *Machine) bringDenials(list denialList) {
+	s := m.shardOf(list.slot)
+	s.push(due{list.lookAt, m.addDenials(s, list), dueDenials})
 }
 
 // append encodes all but the images.

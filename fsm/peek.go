@@ -13,9 +13,10 @@ func (m *Machine) peek(p *Peek) Usage {
 		return u
 	}
 	m.unpack(slot)
+	m.caller = m.callerOf(p.Principal)
 	class, settings := m.rev.policy.ClassOf(p.Class)
 	u.Reason, u.Class, u.Disabled = ReasonAllowed, class, settings.Disabled
-	u.Limits = m.standing(&Check{Principal: p.Principal, Charge: Charge{Class: p.Class, Tier: p.Tier}})
+	u.Limits = m.standing(&m.caller, &Check{Principal: p.Principal, Charge: Charge{Class: p.Class, Tier: p.Tier}})
 	u.Remaining = least(u.Limits)
 	return u
 }

@@ -3,6 +3,7 @@ package fsm
 import (
 	"encoding/binary"
 	"slices"
+	"strings"
 
 	"github.com/dchest/siphash"
 )
@@ -15,8 +16,12 @@ const maxReplayHorizon = Time(15 * 60 * 1_000_000_000)
 // hash, so that a record costs the same whatever the callers name things.
 type recordID [16]byte
 
+// hash is that of the id in an index.
+func (id *recordID) hash() uint32 { return binary.LittleEndian.Uint32(id[:4]) }
+
 // record is a recorded decision. It holds no pointer, so millions of them cost the collector nothing.
 type record struct {
+	id        recordID
 	payload   uint64 // hash of the charges: the same id with others is refused
 	ends      Time   // exclusive
 	retryAt   Time   // of a denial
@@ -64,10 +69,18 @@ func (m *Machine) payloadOf(c *Check) uint64 {
 	return siphash.Hash(m.key0, m.key1, b)
 }
 
+// record is the one of this id, which may have ended; 0 when there is none.
+func (s *shard) record(id recordID) ref {
+	return s.byID.find(id.hash(), func(r ref) bool { return s.records.at(r).id == id })
+}
+
 // replay answers c from a record that has not ended.
-func (m *Machine) replay(s *shard, id recordID, c *Check) (Decision, bool) {
-	rec, ok := s.records[id]
-	if !ok || m.now >= rec.ends {
+func (m *Machine) replay(p *caller, r ref, c *Check) (Decision, bool) {
+	if r == 0 {
+		return Decision{}, false
+	}
+	rec := p.shard.records.at(r)
+	if m.now >= rec.ends {
 		return Decision{}, false
 	}
 	if rec.payload != m.payloadOf(c) {
@@ -78,7 +91,7 @@ func (m *Machine) replay(s *shard, id recordID, c *Check) (Decision, bool) {
 		Reason: ReasonAllowed, Remaining: rec.remaining, AsOf: m.now,
 		Revision: rec.revision, Version: m.versionOf(rec.revision),
 		Replayed: true, Recorded: true,
-		Limits: m.standing(c),
+		Limits: m.standing(p, c),
 	}
 	if !rec.allowed {
 		d.Reason, d.Limit, d.RetryAt = ReasonQuotaExhausted, m.limitNames.text(rec.name), rec.retryAt
@@ -106,70 +119,92 @@ func (m *Machine) roomForAllow(gateway string) bool {
 }
 
 // recordAllow records an allow. The caller has found room for it.
-func (m *Machine) recordAllow(s *shard, id recordID, slot Slot, c *Check, d *Decision, horizonNanos int64) {
+func (m *Machine) recordAllow(p *caller, id recordID, c *Check, d *Decision, horizonNanos int64) {
 	m.allows++
-	m.addRecord(s, id, record{
-		payload: m.payloadOf(c), ends: m.now + Time(horizonNanos), remaining: d.Remaining,
-		revision: d.Revision, name: m.gateways.use(c.Gateway), slot: slot, allowed: true,
+	m.addRecord(p.shard, record{
+		id: id, payload: m.payloadOf(c), ends: m.now + Time(horizonNanos), remaining: d.Remaining,
+		revision: d.Revision, name: m.gateways.use(c.Gateway), slot: p.slot, allowed: true,
 	})
 }
 
 // recordDenial records a denial unless there are too many already, and reports whether it did.
-func (m *Machine) recordDenial(s *shard, id recordID, slot Slot, c *Check, d *Decision, horizonNanos int64) bool {
+func (m *Machine) recordDenial(p *caller, id recordID, c *Check, d *Decision, horizonNanos int64) bool {
 	if m.denials+m.waiting().denials >= m.bounds.MaxReplayRecords {
 		return false
 	}
+	s := p.shard
 	of := m.hash128(hashDenials, c.Gateway, c.Principal)
-	list, known := s.denials[of]
-	if len(list.ends) >= MaxDenialRecords {
-		list.ends = m.unended(list.ends)
+	r := s.denialsOf(of)
+	var ends []Time
+	if r != 0 {
+		ends = s.denials.at(r).ends
 	}
-	if len(list.ends) >= MaxDenialRecords {
+	if len(ends) >= MaxDenialRecords {
+		ends = m.unended(ends)
+	}
+	if len(ends) >= MaxDenialRecords {
 		return false
 	}
 	end := m.now + Time(horizonNanos)
-	if !known {
-		list = denialList{lookAt: end, slot: slot}
-		m.remember(s, due{at: end, kind: dueDenials, id: of})
+	ends = append(ends[:len(ends):len(ends)], end)
+	if r != 0 {
+		m.setDenials(s, r, s.denials.at(r).lookAt, ends)
+	} else {
+		r = m.addDenials(s, denialList{of: of, lookAt: end, slot: p.slot, ends: ends})
+		m.remember(s, due{end, r, dueDenials})
 	}
-	list.ends = append(list.ends[:len(list.ends):len(list.ends)], end)
-	m.setDenials(s, of, list)
 	m.denials++
-	m.addRecord(s, id, record{
-		payload: m.payloadOf(c), ends: end, retryAt: d.RetryAt, remaining: d.Remaining,
-		revision: d.Revision, name: m.limitNames.use(d.Limit), slot: slot,
+	m.addRecord(s, record{
+		id: id, payload: m.payloadOf(c), ends: end, retryAt: d.RetryAt, remaining: d.Remaining,
+		revision: d.Revision, name: m.limitNames.use(d.Limit), slot: p.slot,
 	})
 	return true
 }
 
-func (m *Machine) addRecord(s *shard, id recordID, rec record) {
-	if old, ok := s.records[id]; ok {
-		// It has ended but was not swept yet; what is left of it on the agenda is stale.
-		m.forgetRecord(s, id, old)
+// addRecord adds a record, in the place of one that has ended and was not swept yet: what is left of that on the
+// agenda is stale, and is met before the new one ends.
+func (m *Machine) addRecord(s *shard, rec record) {
+	r := s.record(rec.id)
+	if r != 0 {
+		m.forgetting(s, r)
+		*s.records.at(r) = rec
+	} else {
+		m.keepRecord(s, rec.id, 0)
+		r = s.records.add(rec)
+		s.byID.add(rec.id.hash(), r)
 	}
-	m.keepRecord(s, id)
-	s.records[id] = rec
-	m.count(rec.slot, m.hashRecord(id, rec, m.textOf(rec)))
-	m.remember(s, due{at: rec.ends, kind: dueRecord, id: id})
+	m.count(rec.slot, m.hashRecord(&rec, m.textOf(&rec)))
+	m.remember(s, due{rec.ends, r, dueRecord})
 }
 
 // textOf is the gateway of a recorded allow, the limit of a recorded denial.
-func (m *Machine) textOf(rec record) string {
+func (m *Machine) textOf(rec *record) string {
 	if rec.allowed {
 		return m.gateways.text(rec.name)
 	}
 	return m.limitNames.text(rec.name)
 }
 
-func (m *Machine) forgetRecord(s *shard, id recordID, rec record) {
-	m.keepRecord(s, id)
-	m.discount(rec.slot, m.hashRecord(id, rec, m.textOf(rec))) // while its text is still known
-	delete(s.records, id)
+func (m *Machine) forgetRecord(s *shard, r ref) {
+	m.forgetting(s, r)
+	s.removeRecord(r)
+}
+
+// forgetting is what a record leaves behind when it goes.
+func (m *Machine) forgetting(s *shard, r ref) {
+	rec := s.records.at(r)
+	m.keepRecord(s, rec.id, r)
+	m.discount(rec.slot, m.hashRecord(rec, m.textOf(rec))) // while its text is still known
 	m.releaseRecord(rec)
 }
 
+func (s *shard) removeRecord(r ref) {
+	s.byID.remove(s.records.at(r).id.hash(), r)
+	s.records.remove(r)
+}
+
 // releaseRecord counts a record that goes.
-func (m *Machine) releaseRecord(rec record) {
+func (m *Machine) releaseRecord(rec *record) {
 	if rec.allowed {
 		m.allows--
 		m.gateways.release(rec.name)
@@ -182,35 +217,56 @@ func (m *Machine) releaseRecord(rec record) {
 // denialList is the ends of the recorded denials of one (gateway, principal), and when it is due to be
 // looked at.
 type denialList struct {
+	of     recordID
 	lookAt Time
 	slot   Slot
-	ends   []Time
+	ends   []Time // never changed in place
+}
+
+// denialsOf is the list of one (gateway, principal); 0 when there is none.
+func (s *shard) denialsOf(of recordID) ref {
+	return s.byCaller.find(of.hash(), func(r ref) bool { return s.denials.at(r).of == of })
 }
 
 func (m *Machine) unended(ends []Time) []Time {
-	return slices.DeleteFunc(slices.Clone(ends), func(t Time) bool { return m.now >= t })
-}
-
-func (m *Machine) setDenials(s *shard, of recordID, list denialList) {
-	m.keepDenials(s, of)
-	if old, ok := s.denials[of]; ok {
-		m.discount(old.slot, m.hashDenials(of, old))
+	ended := func(t Time) bool { return m.now >= t }
+	if !slices.ContainsFunc(ends, ended) {
+		return ends
 	}
-	s.denials[of] = list
-	m.count(list.slot, m.hashDenials(of, list))
+	return slices.DeleteFunc(slices.Clone(ends), ended)
 }
 
-func (m *Machine) endDenials(s *shard, of recordID) {
-	m.keepDenials(s, of)
-	list := s.denials[of]
-	m.discount(list.slot, m.hashDenials(of, list))
-	delete(s.denials, of)
-	if list.ends = m.unended(list.ends); len(list.ends) == 0 {
+func (m *Machine) addDenials(s *shard, list denialList) ref {
+	m.keepDenials(s, list.of, 0)
+	r := s.denials.add(list)
+	s.byCaller.add(list.of.hash(), r)
+	m.count(list.slot, m.hashDenials(&list))
+	return r
+}
+
+func (m *Machine) setDenials(s *shard, r ref, lookAt Time, ends []Time) {
+	list := s.denials.at(r)
+	m.keepDenials(s, list.of, r)
+	m.discount(list.slot, m.hashDenials(list))
+	list.lookAt, list.ends = lookAt, ends
+	m.count(list.slot, m.hashDenials(list))
+}
+
+func (s *shard) removeDenials(r ref) {
+	s.byCaller.remove(s.denials.at(r).of.hash(), r)
+	s.denials.remove(r)
+}
+
+func (m *Machine) endDenials(s *shard, r ref) {
+	list := s.denials.at(r)
+	if ends := m.unended(list.ends); len(ends) > 0 {
+		m.setDenials(s, r, slices.Max(ends), ends)
+		s.push(due{list.lookAt, r, dueDenials})
 		return
 	}
-	list.lookAt = slices.Max(list.ends)
-	m.setDenials(s, of, list)
-	m.remember(s, due{at: list.lookAt, kind: dueDenials, id: of})
+	m.keepDenials(s, list.of, r)
+	m.discount(list.slot, m.hashDenials(list))
+	s.removeDenials(r)
 }
 
 // names numbers texts that many records share, and forgets a text with its last use.
@@ -219,13 +275,26 @@ type names struct {
 	texts   []string
 	counts  []int64
 	free    []uint32
+	last    uint32 // the number that was asked for last, mostly the next one too
 }
 
 func newNames() names { return names{numbers: map[string]uint32{}} }
 
+// number is the number of text, if it is in use.
+func (n *names) number(text string) (uint32, bool) {
+	if int(n.last) < len(n.texts) && n.counts[n.last] > 0 && n.texts[n.last] == text {
+		return n.last, true
+	}
+	i, ok := n.numbers[text]
+	if ok {
+		n.last = i
+	}
+	return i, ok
+}
+
 // use counts one more use of text and returns its number.
 func (n *names) use(text string) uint32 {
-	if i, ok := n.numbers[text]; ok {
+	if i, ok := n.number(text); ok {
 		n.counts[i]++
 		return i
 	}
@@ -238,6 +307,7 @@ func (n *names) use(text string) uint32 {
 		n.texts = append(n.texts, "")
 		n.counts = append(n.counts, 0)
 	}
+	text = strings.Clone(text) // of an entry, which need not be kept for it
 	n.numbers[text], n.texts[i], n.counts[i] = i, text, 1
 	return i
 }
@@ -255,7 +325,7 @@ func (n *names) text(i uint32) string { return n.texts[i] }
 
 // uses is how often text is in use.
 func (n *names) uses(text string) int64 {
-	if i, ok := n.numbers[text]; ok {
+	if i, ok := n.number(text); ok {
 		return n.counts[i]
 	}
 	return 0

@@ -27,7 +27,7 @@ func Restore(r io.Reader) (*Machine, error) {
 	restore := restorer{m: m, r: r}
 	restore.config()
 	for i := 0; i < numShards && restore.err == nil; i++ {
-		restore.shard(m.shards[i])
+		restore.shard()
 	}
 	restore.staged()
 	want := restore.frame()
@@ -265,43 +265,37 @@ func (d *decoder) name() (nm name, exact []Revision) {
 	return nm, exact
 }
 
-func (r *restorer) shard(s *shard) {
+func (r *restorer) shard() {
 	d := &decoder{b: r.frame()}
 	for range d.count() {
-		r.principal(s, d)
+		r.principal(d)
 	}
 	for range d.count() {
-		r.record(s, d)
+		if rec := d.record(); d.err == nil {
+			r.m.bringRecord(&rec)
+		}
 	}
 	for range d.count() {
-		of, list := d.denials()
-		r.m.setDenials(s, of, list)
-		s.agenda.push(due{at: list.lookAt, kind: dueDenials, id: of})
+		if list := d.denials(); d.err == nil {
+			r.m.bringDenials(list)
+		}
 	}
 	r.close(d)
 }
 
-func (r *restorer) principal(s *shard, d *decoder) {
+func (r *restorer) principal(d *decoder) {
 	m := r.m
-	p := &principal{name: d.string()}
-	p.slot = m.SlotOf(p.name)
+	c := m.callerOf(d.string())
 	for range d.count() {
 		className, lookAt := d.string(), d.time()
-		c := m.classes[className]
-		if c == nil {
+		k := key{class: m.classes[className], lookAt: lookAt}
+		if k.class == nil {
 			d.fail(fmt.Errorf("a key of class %q, which has no history", className))
 			return
 		}
-		k := &key{owner: p, class: c, lookAt: lookAt}
-		p.keys = append(p.keys, k)
 		d.log(&k.log)
-		c.keys++
-		m.keys++
-		m.count(p.slot, m.hashKey(k))
-		m.hashLog(k, m.count)
-		s.agenda.push(due{at: lookAt, kind: dueKey, key: k})
+		m.bringKey(&c, k)
 	}
-	s.principals[p.name] = p
 }
 
 func (d *decoder) log(l *rolling) {
@@ -312,17 +306,17 @@ func (d *decoder) log(l *rolling) {
 	}
 }
 
-func (d *decoder) denials() (of recordID, list denialList) {
-	d.array(of[:])
-	list = denialList{slot: d.slot(NumSlots - 1), lookAt: d.time()}
+func (d *decoder) denials() (list denialList) {
+	d.array(list.of[:])
+	list.slot, list.lookAt = d.slot(NumSlots-1), d.time()
 	for range d.count() {
 		list.ends = append(list.ends, d.time())
 	}
-	return of, list
+	return list
 }
 
-func (d *decoder) record() (id recordID, rec record, text string) {
-	d.array(id[:])
+func (d *decoder) record() (rec heldRecord) {
+	d.array(rec.id[:])
 	switch flag := d.byte(); flag {
 	case 0, 1:
 		rec.allowed = flag == 1
@@ -335,25 +329,8 @@ func (d *decoder) record() (id recordID, rec record, text string) {
 	rec.payload = binary.LittleEndian.Uint64(payload[:])
 	rec.ends, rec.retryAt, rec.remaining = d.time(), d.time(), d.varint()
 	rec.revision = Revision(d.uvarint())
-	return id, rec, d.string()
-}
-
-func (r *restorer) record(s *shard, d *decoder) {
-	m := r.m
-	id, rec, text := d.record()
-	if d.err != nil {
-		return
-	}
-	if rec.allowed {
-		rec.name = m.gateways.use(text)
-		m.allows++
-	} else {
-		rec.name = m.limitNames.use(text)
-		m.denials++
-	}
-	s.records[id] = rec
-	m.count(rec.slot, m.hashRecord(id, rec, text))
-	s.agenda.push(due{at: rec.ends, kind: dueRecord, id: id})
+	rec.text = d.string()
+	return rec
 }
 
 // policy reads the policy that takes the rest of a frame.

@@ -1,7 +1,5 @@
 package fsm
 
-import "sort"
-
 // maxPairs bounds a rolling log. Past it, old admissions are rounded up in time (round).
 const maxPairs = 4096
 
@@ -22,11 +20,11 @@ type pair struct {
 // two running sums is right although the sums themselves wrap.
 type rolling struct {
 	pairs []pair // pairs[head:] are live
-	head  int
 	base  uint64 // sum before pairs[head]
+	head  uint32
 }
 
-func (r *rolling) len() int { return len(r.pairs) - r.head }
+func (r *rolling) len() int { return len(r.pairs) - int(r.head) }
 
 // newest is the time of the last admission. The log must not be empty.
 func (r *rolling) newest() Time { return r.pairs[len(r.pairs)-1].at }
@@ -43,7 +41,7 @@ func (r *rolling) total() uint64 {
 func (r *rolling) weight(i int) uint64 { return r.pairs[i].sum - r.sumBefore(i) }
 
 func (r *rolling) sumBefore(i int) uint64 {
-	if i == r.head {
+	if i == int(r.head) {
 		return r.base
 	}
 	return r.pairs[i-1].sum
@@ -51,7 +49,18 @@ func (r *rolling) sumBefore(i int) uint64 {
 
 // after is the index in r.pairs of the first admission later than t.
 func (r *rolling) after(t Time) int {
-	return r.head + sort.Search(r.len(), func(i int) bool { return r.pairs[r.head+i].at > t })
+	first, end := int(r.head), len(r.pairs)
+	if first < end && r.pairs[first].at > t {
+		return first // as in a log that was trimmed for its only window
+	}
+	for first < end {
+		if middle := int(uint(first+end) / 2); r.pairs[middle].at > t {
+			end = middle
+		} else {
+			first = middle + 1
+		}
+	}
+	return first
 }
 
 // weightAfter is the weight admitted later than t.
@@ -72,37 +81,85 @@ func (r *rolling) oldestAfter(t Time) (Time, bool) {
 	return r.pairs[i].at, true
 }
 
+// timeLeaving is the earliest time, t or later, after which at most room was admitted.
+func (r *rolling) timeLeaving(room uint64, t Time) Time {
+	if r.weightAfter(t) <= room {
+		return t
+	}
+	first, end := r.after(t), len(r.pairs)-1
+	for first < end {
+		if middle := int(uint(first+end) / 2); r.pairs[len(r.pairs)-1].sum-r.pairs[middle].sum <= room {
+			end = middle
+		} else {
+			first = middle + 1
+		}
+	}
+	return r.pairs[first].at
+}
+
 // drop forgets the n oldest pairs.
 func (r *rolling) drop(n int) {
 	if n == 0 {
 		return
 	}
-	r.base = r.pairs[r.head+n-1].sum
-	r.head += n
-	if r.head == len(r.pairs) {
+	end := int(r.head) + n
+	r.base = r.pairs[end-1].sum
+	r.head = uint32(end)
+	switch {
+	case end < len(r.pairs):
+		if end >= 32 && end > len(r.pairs)/2 {
+			r.resize(r.len())
+		}
+	case cap(r.pairs) > smallLog:
 		*r = rolling{}
-		return
-	}
-	if r.head >= 32 && r.head > len(r.pairs)/2 {
-		r.pairs = append(r.pairs[:0:0], r.pairs[r.head:]...)
-		r.head = 0
+	default:
+		r.pairs, r.base, r.head = r.pairs[:0], 0, 0
 	}
 }
+
+// smallLog is for how many pairs the room is kept of a log that has become empty: it is soon needed again.
+const smallLog = 4
 
 // append adds weight at t, which is not earlier than the newest admission.
 func (r *rolling) append(t Time, weight uint64) {
 	n := len(r.pairs)
 	if r.len() > 0 && r.pairs[n-1].at == t {
 		r.pairs[n-1].sum += weight
-	} else {
-		r.pairs = append(r.pairs, pair{at: t, sum: r.base + r.total() + weight})
+		return
 	}
+	sum := r.base + r.total() + weight
+	if n == cap(r.pairs) {
+		r.makeRoom()
+	}
+	r.pairs = append(r.pairs, pair{at: t, sum: sum})
+}
+
+// makeRoom makes room for one more pair: by moving the live ones down where that frees enough, so that each pair is
+// moved a few times in all, else by a quarter of what there is. Most logs are short, and there are many.
+func (r *rolling) makeRoom() {
+	live := r.len()
+	if int(r.head) <= live/4 {
+		r.resize(live + 1 + live/4)
+		return
+	}
+	r.pairs = r.pairs[:copy(r.pairs, r.pairs[r.head:])]
+	r.head = 0
+}
+
+// resize moves the live pairs to where there is room for n.
+func (r *rolling) resize(n int) {
+	pairs := make([]pair, r.len(), n)
+	copy(pairs, r.pairs[r.head:])
+	r.pairs, r.head = pairs, 0
 }
 
 // superfluous is how many of the oldest pairs no limit can ever tell from absent ones.
 func (r *rolling) superfluous() int {
 	n, rest := 0, r.total()
-	for i := r.head; i < len(r.pairs)-1; i++ {
+	if rest <= uint64(MaxCost) {
+		return 0
+	}
+	for i := int(r.head); i < len(r.pairs)-1; i++ {
 		rest -= r.weight(i)
 		if rest < uint64(MaxCost) {
 			break

@@ -26,7 +26,7 @@ func TestRollingCountsLikeAList(t *testing.T) {
 			list = append(list, stamped{now, w})
 			edge := now - Time(rapid.IntRange(0, 300).Draw(t, "edge"))
 			if rapid.IntRange(0, 9).Draw(t, "drop") == 0 {
-				log.drop(log.after(edge) - log.head)
+				log.drop(log.after(edge) - int(log.head))
 				for len(list) > 0 && list[0].at <= edge {
 					list = list[1:]
 				}
@@ -80,7 +80,7 @@ func checkRounded(t *rapid.T, log *rolling, list []stamped, now Time) {
 	if got := log.total(); got != uint64(len(list)) {
 		t.Fatalf("the log weighs %d, want %d", got, len(list))
 	}
-	i := log.head
+	i := int(log.head)
 	for n, s := range list {
 		for log.pairs[i].sum-log.base <= uint64(n) {
 			i++

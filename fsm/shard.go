@@ -1,7 +1,6 @@
 package fsm
 
 import (
-	"slices"
 	"strings"
 )
 
@@ -16,118 +15,162 @@ const (
 // shard holds the state of SlotsPerShard slots.
 type shard struct {
 	index      int
-	principals map[string]*principal
-	records    map[recordID]record
-	denials    map[recordID]denialList
-	agenda     agenda
+	principals slab[principal]
+	keys       slab[key]
+	records    slab[record]
+	denials    slab[denialList]
+	byName     index // of principals
+	byID       index // of records
+	byCaller   index // of denials
+	agenda     []due
 	parked     []due // due while its slot is frozen
-	place      int   // in the calendar
 }
 
 func newShards() []*shard {
 	shards := make([]*shard, numShards)
 	for i := range shards {
-		shards[i] = &shard{
-			index:      i,
-			principals: map[string]*principal{},
-			records:    map[recordID]record{},
-			denials:    map[recordID]denialList{},
-		}
+		shards[i] = &shard{index: i}
 	}
 	return shards
 }
 
-// refresh lets go of the memory of maps that have become empty.
-func (s *shard) refresh() {
-	if len(s.principals) == 0 {
-		s.principals = map[string]*principal{}
-	}
-	if len(s.records) == 0 {
-		s.records = map[recordID]record{}
-	}
-	if len(s.denials) == 0 {
-		s.denials = map[recordID]denialList{}
-	}
-}
-
-// before orders shards by what is due first in them; the index makes the order total.
-func (s *shard) before(o *shard) bool {
-	switch {
-	case len(s.agenda) == 0 || len(o.agenda) == 0:
-		if len(s.agenda) == len(o.agenda) {
-			return s.index < o.index
-		}
-		return len(o.agenda) == 0
-	case s.agenda[0].at != o.agenda[0].at:
-		return s.agenda[0].at < o.agenda[0].at
-	default:
-		return s.index < o.index
-	}
-}
-
-// principal is one caller with its keys, in order of their classes' names.
+// principal is one caller. Its keys are a list, in order of their classes' names.
 type principal struct {
-	name string
-	slot Slot
-	keys []*key
+	name  string
+	slot  Slot
+	first ref // key; 0 only while the principal is made
 }
 
 // key is the admissions of one principal in one class.
 type key struct {
-	owner  *principal
 	class  *class
-	log    rolling
 	lookAt Time // when it is due to be looked at
+	log    rolling
+	owner  ref
+	next   ref // key of the owner; 0: it is the last
 }
 
-func (p *principal) find(class string) (int, bool) {
-	return slices.BinarySearchFunc(p.keys, class, func(k *key, class string) int {
-		return strings.Compare(k.class.name, class)
-	})
+// caller is a principal's name with what is here of it.
+type caller struct {
+	name  string
+	hash  uint64
+	slot  Slot
+	shard *shard
+	ref   ref // of the principal; 0 while it holds nothing
+}
+
+// callerOf finds a principal.
+func (m *Machine) callerOf(name string) caller {
+	c := caller{name: name, hash: m.hashName(name)}
+	c.slot = slotOfHash(c.hash)
+	c.shard = m.shardOf(c.slot)
+	c.find()
+	return c
+}
+
+func (c *caller) find() { c.ref = c.shard.principal(c.hash, c.name) }
+
+// principal is the one of this name and hash; 0 when there is none.
+func (s *shard) principal(hash uint64, name string) ref {
+	return s.byName.find(uint32(hash), func(r ref) bool { return s.principals.at(r).name == name })
 }
 
 // key is that of class, or nil.
-func (p *principal) key(class string) *key {
-	if p == nil {
+func (c *caller) key(class string) *key {
+	if c.ref == 0 {
 		return nil
 	}
-	i, ok := p.find(class)
-	if !ok {
+	for k := c.firstKey(); k != nil; k = c.nextKey(k) {
+		if k.class.name == class {
+			return k
+		}
+	}
+	return nil
+}
+
+func (c *caller) firstKey() *key {
+	if c.ref == 0 {
 		return nil
 	}
-	return p.keys[i]
+	return c.shard.key(c.shard.principals.at(c.ref).first)
+}
+
+func (c *caller) nextKey(k *key) *key { return c.shard.key(k.next) }
+
+func (s *shard) key(r ref) *key {
+	if r == 0 {
+		return nil
+	}
+	return s.keys.at(r)
+}
+
+// keysOf appends the keys of a principal to out.
+func (s *shard) keysOf(out []*key, p *principal) []*key {
+	for r := p.first; r != 0; {
+		k := s.keys.at(r)
+		out = append(out, k)
+		r = k.next
+	}
+	return out
 }
 
 func (m *Machine) shardOf(s Slot) *shard { return m.shards[int(s)/SlotsPerShard] }
 
 // remember puts d on the agenda of s.
 func (m *Machine) remember(s *shard, d due) {
-	s.agenda.push(d)
-	if s.agenda[0] == d {
-		m.calendar.moved(s)
-	}
+	s.push(d)
+	m.calendar.moved(s)
 }
 
 // makeKey adds an empty key. The caller has checked the bounds.
-func (m *Machine) makeKey(s *shard, p *principal, c *class) *key {
-	i, _ := p.find(c.name)
-	k := &key{owner: p, class: c, lookAt: m.now + c.keep(m.now) + 1}
-	p.keys = slices.Insert(p.keys, i, k)
-	s.principals[p.name] = p
-	m.countKey(c, 1)
-	m.count(k.owner.slot, m.hashKey(k))
-	m.remember(s, due{at: k.lookAt, kind: dueKey, key: k})
+func (m *Machine) makeKey(c *caller, of *class) *key {
+	r := m.insertKey(c, key{class: of, lookAt: m.now + of.keep(m.now) + 1})
+	k := c.shard.keys.at(r)
+	m.remember(c.shard, due{k.lookAt, r, dueKey})
 	return k
 }
 
-func (m *Machine) dropKey(s *shard, k *key) {
-	i, _ := k.owner.find(k.class.name)
-	k.owner.keys = slices.Delete(k.owner.keys, i, i+1)
-	if len(k.owner.keys) == 0 {
-		delete(s.principals, k.owner.name)
+// insertKey puts a key into its place among those of a principal, which it makes if need be, and counts it, but not its
+// log.
+func (m *Machine) insertKey(c *caller, k key) ref {
+	s := c.shard
+	if c.ref == 0 {
+		c.ref = s.principals.add(principal{name: strings.Clone(c.name), slot: c.slot})
+		s.byName.add(uint32(c.hash), c.ref)
 	}
+	k.owner = c.ref
+	at := &s.principals.at(c.ref).first
+	for *at != 0 && s.keys.at(*at).class.name < k.class.name {
+		at = &s.keys.at(*at).next
+	}
+	k.next = *at
+	r := s.keys.add(k)
+	*at = r
+	m.countKey(k.class, 1)
+	m.count(c.slot, m.hashKey(c.name, &k))
+	return r
+}
+
+// dropKey forgets a key, and its principal with the last one.
+func (m *Machine) dropKey(s *shard, r ref) {
+	k := s.keys.at(r)
+	p := s.principals.at(k.owner)
 	m.countKey(k.class, -1)
-	m.discount(k.owner.slot, m.hashKey(k))
+	m.discount(p.slot, m.hashKey(p.name, k))
+	at := &p.first
+	for *at != r {
+		at = &s.keys.at(*at).next
+	}
+	*at = k.next
+	if p.first == 0 {
+		m.removePrincipal(s, k.owner)
+	}
+	s.keys.remove(r)
+}
+
+func (m *Machine) removePrincipal(s *shard, r ref) {
+	s.byName.remove(uint32(m.hashName(s.principals.at(r).name)), r)
+	s.principals.remove(r)
 }
 
 // countKey counts a key of c that comes or goes.
@@ -153,102 +196,103 @@ func (m *Machine) shareKeys() {
 	}
 }
 
-// trim forgets the admissions of k that can never count again.
-func (m *Machine) trim(k *key) {
+// trim forgets the admissions of a key of p that can never count again.
+func (m *Machine) trim(p *principal, k *key) {
 	before := k.class.horizon(m.now)
-	n := k.log.after(before-1) - k.log.head
-	m.dropPairs(k, n)
+	m.dropPairs(p, k, k.log.after(before-1)-int(k.log.head))
 }
 
-func (m *Machine) dropPairs(k *key, n int) {
-	for i := k.log.head; i < k.log.head+n; i++ {
-		m.discount(k.owner.slot, m.hashPair(k, k.log.pairs[i].at, k.log.weight(i)))
+func (m *Machine) dropPairs(p *principal, k *key, n int) {
+	if n == 0 {
+		return
+	}
+	for i := int(k.log.head); i < int(k.log.head)+n; i++ {
+		m.discount(p.slot, m.hashPair(p.name, k.class, k.log.pairs[i].at, k.log.weight(i)))
 	}
 	k.log.drop(n)
 }
 
-// admit appends cost to the log of k at the present time.
-func (m *Machine) admit(k *key, cost int64) {
+// admit appends cost to the log of a key of p at the present time.
+func (m *Machine) admit(p *principal, k *key, cost int64) {
 	l := &k.log
-	m.trim(k)
+	m.trim(p, k)
 	if n := len(l.pairs); l.len() > 0 && l.newest() == m.now {
-		m.discount(k.owner.slot, m.hashPair(k, m.now, l.weight(n-1)))
+		m.discount(p.slot, m.hashPair(p.name, k.class, m.now, l.weight(n-1)))
 	} else if l.len() >= maxPairs {
-		m.hashLog(k, m.discount)
+		d := m.hashLog(p.name, k)
+		m.discount(p.slot, d)
 		l.round(m.now)
-		m.hashLog(k, m.count)
+		d = m.hashLog(p.name, k)
+		m.count(p.slot, d)
 	}
 	l.append(m.now, uint64(cost))
-	m.count(k.owner.slot, m.hashPair(k, m.now, l.weight(len(l.pairs)-1)))
-	m.dropPairs(k, l.superfluous())
-}
-
-func (m *Machine) hashLog(k *key, each func(Slot, digest)) {
-	for i := k.log.head; i < len(k.log.pairs); i++ {
-		each(k.owner.slot, m.hashPair(k, k.log.pairs[i].at, k.log.weight(i)))
-	}
+	m.count(p.slot, m.hashPair(p.name, k.class, m.now, l.weight(len(l.pairs)-1)))
+	m.dropPairs(p, k, l.superfluous())
 }
 
 // sweep forgets what has ended, the earliest first, at most limit things. What is in a frozen slot
 // stays as it is.
 func (m *Machine) sweep(limit int) {
 	for limit > 0 {
-		s := m.calendar.first()
-		if len(s.agenda) == 0 || s.agenda[0].at > m.now {
+		first := m.calendar.first()
+		if first.at > m.now {
 			return
 		}
-		d := s.agenda.pop()
-		m.calendar.moved(s)
-		slot, ok := s.slotOf(&d)
+		s := m.shards[first.shard]
+		d := s.pop()
+		slot, ok := s.slotOf(d)
 		switch {
 		case !ok:
 			// Stale: a restored replica does not have it, so it must not cost anything.
 		case m.frozen(slot):
 			s.parked = append(s.parked, d)
 		default:
-			m.end(s, &d)
+			m.end(s, d)
 			limit--
 		}
+		m.calendar.moved(s)
 	}
 }
 
 // slotOf is the slot of what d stands for; ok is false when d is stale.
-func (s *shard) slotOf(d *due) (Slot, bool) {
+func (s *shard) slotOf(d due) (Slot, bool) {
 	switch d.kind {
 	case dueRecord:
-		rec, ok := s.records[d.id]
-		return rec.slot, ok && rec.ends == d.at
+		rec := s.records.at(d.what)
+		return rec.slot, rec.ends == d.at
 	case dueDenials:
-		list, ok := s.denials[d.id]
-		return list.slot, ok && list.lookAt == d.at
+		list := s.denials.at(d.what)
+		return list.slot, list.lookAt == d.at
 	default:
-		return d.key.owner.slot, true
+		return s.principals.at(s.keys.at(d.what).owner).slot, true
 	}
 }
 
 // end forgets what d stands for, or puts off looking at it.
-func (m *Machine) end(s *shard, d *due) {
+func (m *Machine) end(s *shard, d due) {
 	switch d.kind {
 	case dueRecord:
-		m.forgetRecord(s, d.id, s.records[d.id])
+		m.forgetRecord(s, d.what)
 	case dueDenials:
-		m.endDenials(s, d.id)
+		m.endDenials(s, d.what)
 	default:
-		m.endKey(s, d.key)
+		m.endKey(s, d.what)
 	}
 }
 
-func (m *Machine) endKey(s *shard, k *key) {
-	m.keepPrincipal(s, k.owner.name)
-	m.trim(k)
+func (m *Machine) endKey(s *shard, r ref) {
+	k := s.keys.at(r)
+	p := s.principals.at(k.owner)
+	m.keepPrincipal(s, p.name, k.owner)
+	m.trim(p, k)
 	if k.log.len() == 0 {
-		m.dropKey(s, k)
+		m.dropKey(s, r)
 		return
 	}
-	m.discount(k.owner.slot, m.hashKey(k))
+	m.discount(p.slot, m.hashKey(p.name, k))
 	k.lookAt = max(k.log.newest()+k.class.keep(m.now), m.now) + 1
-	m.count(k.owner.slot, m.hashKey(k))
-	m.remember(s, due{at: k.lookAt, kind: dueKey, key: k})
+	m.count(p.slot, m.hashKey(p.name, k))
+	s.push(due{k.lookAt, r, dueKey})
 }
 
 // unpark puts what waited for a thaw on the agendas again.

@@ -34,7 +34,15 @@ func (e Epoch) Counter() uint64 { return uint64(e) & (1<<incarnationShift - 1) }
 // principals that meet in one slot.
 func SlotOf(seed [16]byte, principal string) Slot {
 	h := siphash.Hash(binary.LittleEndian.Uint64(seed[:8]), binary.LittleEndian.Uint64(seed[8:]), []byte(principal))
-	return Slot(h >> 50)
+	return slotOfHash(h)
+}
+
+func slotOfHash(h uint64) Slot { return Slot(h >> 50) }
+
+// hashName is the hash whose top bits are the slot of a principal.
+func (m *Machine) hashName(principal string) uint64 {
+	m.scratch = append(m.scratch[:0], principal...)
+	return siphash.Hash(m.key0, m.key1, m.scratch)
 }
 
 // ownership is the sorted, disjoint ranges of slots that a partition owns.

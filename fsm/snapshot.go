@@ -110,25 +110,28 @@ func (m *Machine) changing(s *shard) *before {
 }
 
 // keepPrincipal must be called before a principal's keys change, keepRecord before a record comes or
-// goes, keepDenials before a list of denials changes.
-func (m *Machine) keepPrincipal(s *shard, name string) {
+// goes, keepDenials before a list of denials changes; with 0 where there is none yet.
+func (m *Machine) keepPrincipal(s *shard, name string, r ref) {
 	if b := m.changing(s); b != nil {
-		p := s.principals[name]
-		keep(b.principals, name, p != nil, func() []byte { return appendPrincipal(nil, p) })
+		keep(b.principals, strings.Clone(name), r != 0, func() []byte {
+			p := s.principals.at(r)
+			return appendPrincipal(nil, p.name, s.keysOf(nil, p))
+		})
 	}
 }
 
-func (m *Machine) keepRecord(s *shard, id recordID) {
+func (m *Machine) keepRecord(s *shard, id recordID, r ref) {
 	if b := m.changing(s); b != nil {
-		rec, ok := s.records[id]
-		keep(b.records, id, ok, func() []byte { return appendRecord(nil, id, rec, m.textOf(rec)) })
+		keep(b.records, id, r != 0, func() []byte {
+			rec := s.records.at(r)
+			return appendRecord(nil, rec, m.textOf(rec))
+		})
 	}
 }
 
-func (m *Machine) keepDenials(s *shard, of recordID) {
+func (m *Machine) keepDenials(s *shard, of recordID, r ref) {
 	if b := m.changing(s); b != nil {
-		list, ok := s.denials[of]
-		keep(b.denials, of, ok, func() []byte { return appendDenials(nil, of, list) })
+		keep(b.denials, of, r != 0, func() []byte { return appendDenials(nil, s.denials.at(r)) })
 	}
 }
 
@@ -245,46 +248,60 @@ func (m *Machine) appendShard(b []byte, s *shard, was *before) []byte {
 	if was == nil {
 		was = &before{}
 	}
-	b = appendAll(b, s.principals, was.principals, strings.Compare,
-		func(b []byte, _ string, p *principal) []byte { return appendPrincipal(b, p) })
+	var keys []*key
+	b = appendAll(b, &s.byName, was.principals, strings.Compare,
+		func(r ref) string { return s.principals.at(r).name },
+		func(b []byte, r ref) []byte {
+			p := s.principals.at(r)
+			keys = s.keysOf(keys[:0], p)
+			return appendPrincipal(b, p.name, keys)
+		})
 	compare := func(x, y recordID) int { return bytes.Compare(x[:], y[:]) }
-	b = appendAll(b, s.records, was.records, compare, func(b []byte, id recordID, rec record) []byte {
-		return appendRecord(b, id, rec, m.textOf(rec))
-	})
-	return appendAll(b, s.denials, was.denials, compare, appendDenials)
+	b = appendAll(b, &s.byID, was.records, compare,
+		func(r ref) recordID { return s.records.at(r).id },
+		func(b []byte, r ref) []byte { return appendRecord(b, s.records.at(r), m.textOf(s.records.at(r))) })
+	return appendAll(b, &s.byCaller, was.denials, compare,
+		func(r ref) recordID { return s.denials.at(r).of },
+		func(b []byte, r ref) []byte { return appendDenials(b, s.denials.at(r)) })
 }
 
-// appendAll encodes what is there, but as it was where that is known, in the order of the keys.
-func appendAll[K comparable, V any](
-	b []byte, now map[K]V, was map[K][]byte, compare func(x, y K) int, encode func([]byte, K, V) []byte,
+// appendAll encodes what is there, but as it was where that is known, in the order of the ids.
+func appendAll[K comparable](
+	b []byte, now *index, was map[K][]byte, compare func(x, y K) int, idOf func(ref) K, encode func([]byte, ref) []byte,
 ) []byte {
-	ids := make([]K, 0, len(now)+len(was))
-	for id := range now {
-		if _, changed := was[id]; !changed {
-			ids = append(ids, id)
+	type thing struct {
+		id  K
+		ref ref // 0: as it was
+	}
+	things := make([]thing, 0, now.n+len(was))
+	for r := range now.each {
+		if id := idOf(r); len(was) == 0 {
+			things = append(things, thing{id, r})
+		} else if _, changed := was[id]; !changed {
+			things = append(things, thing{id, r})
 		}
 	}
 	for id, old := range was {
 		if old != nil {
-			ids = append(ids, id)
+			things = append(things, thing{id, 0})
 		}
 	}
-	slices.SortFunc(ids, compare)
-	b = binary.AppendUvarint(b, uint64(len(ids)))
-	for _, id := range ids {
-		if old := was[id]; old != nil {
-			b = append(b, old...)
+	slices.SortFunc(things, func(x, y thing) int { return compare(x.id, y.id) })
+	b = binary.AppendUvarint(b, uint64(len(things)))
+	for _, t := range things {
+		if t.ref == 0 {
+			b = append(b, was[t.id]...)
 		} else {
-			b = encode(b, id, now[id])
+			b = encode(b, t.ref)
 		}
 	}
 	return b
 }
 
-func appendPrincipal(b []byte, p *principal) []byte {
-	b = appendString(b, p.name)
-	b = binary.AppendUvarint(b, uint64(len(p.keys)))
-	for _, k := range p.keys {
+func appendPrincipal(b []byte, name string, keys []*key) []byte {
+	b = appendString(b, name)
+	b = binary.AppendUvarint(b, uint64(len(keys)))
+	for _, k := range keys {
 		b = appendString(b, k.class.name)
 		b = binary.AppendVarint(b, int64(k.lookAt))
 		b = appendLog(b, &k.log)
@@ -295,7 +312,7 @@ func appendPrincipal(b []byte, p *principal) []byte {
 func appendLog(b []byte, l *rolling) []byte {
 	b = binary.AppendUvarint(b, uint64(l.len()))
 	var last Time
-	for i := l.head; i < len(l.pairs); i++ {
+	for i := int(l.head); i < len(l.pairs); i++ {
 		b = binary.AppendUvarint(b, uint64(l.pairs[i].at-last))
 		b = binary.AppendUvarint(b, l.weight(i))
 		last = l.pairs[i].at
@@ -303,12 +320,12 @@ func appendLog(b []byte, l *rolling) []byte {
 	return b
 }
 
-func appendRecord(b []byte, id recordID, rec record, text string) []byte {
+func appendRecord(b []byte, rec *record, text string) []byte {
 	var allowed byte
 	if rec.allowed {
 		allowed = 1
 	}
-	b = append(b, id[:]...)
+	b = append(b, rec.id[:]...)
 	b = append(b, allowed)
 	b = binary.AppendUvarint(b, uint64(rec.slot))
 	b = binary.LittleEndian.AppendUint64(b, rec.payload)
@@ -319,8 +336,8 @@ func appendRecord(b []byte, id recordID, rec record, text string) []byte {
 	return appendString(b, text)
 }
 
-func appendDenials(b []byte, of recordID, list denialList) []byte {
-	b = append(b, of[:]...)
+func appendDenials(b []byte, list *denialList) []byte {
+	b = append(b, list.of[:]...)
 	b = binary.AppendUvarint(b, uint64(list.slot))
 	b = binary.AppendVarint(b, int64(list.lookAt))
 	b = binary.AppendUvarint(b, uint64(len(list.ends)))
