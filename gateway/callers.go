@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"maps"
@@ -19,20 +20,21 @@ type callers struct {
 	secret map[string]bool
 	// address is the caller's whole address, for X-Forwarded-For.
 	address caller.Key
+	// proxies are the networks that proxies of one's own connect from.
+	proxies []netip.Prefix
 }
 
 // compileCallers makes the keys, and reads their files.
 func (c *Config) compileCallers(p *problems) *callers {
 	out := &callers{keys: map[string]caller.Key{}, secret: map[string]bool{}}
 	proxies, ok := c.Proxies.compile(p)
-	if ok {
-		whole := proxies
-		whole.IPv6Bits, whole.IPv4Bits = 128, 32
-		out.address = caller.ClientIP(whole)
-		if err := out.address.Err(); err != nil {
-			p.nest("proxies", err)
-			ok = false
-		}
+	out.proxies = proxies.From
+	all := proxies
+	all.IPv6Bits, all.IPv4Bits = 128, 32
+	out.address = caller.ClientIP(all)
+	if err := out.address.Err(); err != nil {
+		p.nest("proxies", err)
+		ok = false
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Callers)) {
 		place := "callers." + name
@@ -68,6 +70,11 @@ func noting(k caller.Key) caller.Key {
 func (c *ProxiesConfig) compile(p *problems) (out caller.Proxies, ok bool) {
 	out = caller.Proxies{TrustedHops: c.TrustedHops, Header: c.Header}
 	ok = true
+	if c.TrustedHops > 0 && len(c.From) == 0 {
+		p.add("proxies.from", "name the networks that your proxies connect from, as [10.0.0.0/8]: without it anybody who "+
+			"reaches this port himself is believed what he writes in %s", cmp.Or(c.Header, "X-Forwarded-For"))
+		ok = false
+	}
 	for i, text := range c.From {
 		net, err := netip.ParsePrefix(text)
 		if err != nil {
@@ -90,6 +97,9 @@ func (c *Config) compileCredential(
 		}
 	}
 	if kinds != 1 {
+		if c.lost(place) {
+			return caller.Key{}, false
+		}
 		p.add(place, "it has %d kinds of credential: write one of api_key, jwt, certificate and client_ip", kinds)
 		return caller.Key{}, false
 	}
@@ -138,9 +148,9 @@ func (c *Config) apiKey(p *problems, place string, one *APIKeyConfig) caller.Key
 		p.add(place+".file", "%w", err)
 		return caller.Key{}
 	}
-	accounts, err := parseKeys(src)
+	accounts, err := parseKeys(one.File, src)
 	if err != nil {
-		p.nest(place+".file: "+one.File, err)
+		p.nest(place+".file", err)
 		return caller.Key{}
 	}
 	return caller.APIKey(one.Header, func(ctx context.Context, key string) (string, error) {
@@ -169,8 +179,8 @@ func (c *Config) jwt(p *problems, place string, one *JWTConfig) caller.Key {
 		p.add(place+".jwks_file", "%w", err)
 		return caller.Key{}
 	}
-	if rule.Keyfunc, err = parseJWKS(src); err != nil {
-		p.nest(place+".jwks_file: "+one.JWKSFile, err)
+	if rule.Keyfunc, err = parseJWKS(one.JWKSFile, src); err != nil {
+		p.nest(place+".jwks_file", err)
 		return caller.Key{}
 	}
 	k := caller.JWTSubject(rule)

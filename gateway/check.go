@@ -76,6 +76,9 @@ func isLoopback(host string) bool {
 
 func (c *Config) checkBounds(p *problems) {
 	between(p, "bounds.max_connections", c.Bounds.MaxConnections, 1, maxConnections)
+	between(p, "bounds.max_connections_per_address", c.Bounds.MaxConnectionsPerAddress, 1, max(c.Bounds.MaxConnections, 1))
+	between(p, "bounds.max_upgrades", c.Bounds.MaxUpgrades, 1, maxConnections)
+	between(p, "bounds.max_upgrades_per_caller", c.Bounds.MaxUpgradesPerCaller, 1, max(c.Bounds.MaxUpgrades, 1))
 	between(p, "bounds.max_requests", c.Bounds.MaxRequests, 1, maxConnections)
 	between(p, "bounds.max_streams", c.Bounds.MaxStreams, 1, 1<<16)
 	between(p, "bounds.max_header_bytes", c.Bounds.MaxHeaderBytes, 1<<10, maxHeaderBytes)

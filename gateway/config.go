@@ -1,27 +1,17 @@
 package gateway
 
-import (
-	"errors"
-	"fmt"
-	"path/filepath"
-	"strings"
-	"time"
-
-	"github.com/go-viper/mapstructure/v2"
-	"github.com/knadh/koanf/parsers/yaml"
-	"github.com/knadh/koanf/providers/env/v2"
-	"github.com/knadh/koanf/providers/rawbytes"
-	"github.com/knadh/koanf/providers/structs"
-	"github.com/knadh/koanf/v2"
-)
+import "time"
 
 // Config is the configuration of a gateway: what `quorate gateway --config` reads. A field that is one value, outside
 // of callers, upstreams, routes and fallback, may be set by the environment too: QUORATE_GATEWAY_ and the path in
 // capitals, with two underscores between the parts, as in QUORATE_GATEWAY_DRAIN__DELAY. The environment wins over the
 // file; names in it that are no field are not read. Relative names of files are taken from the file's folder.
 //
-// What is changed while the gateway runs is put in force at once, but for listen, admin, bounds, cluster, log, and
-// whether there is TLS: with a change of those a configuration is refused until the gateway is started anew.
+// What is changed while the gateway runs is put in force once all its files have been the same for five seconds, or at
+// once with SIGHUP, but for listen, admin, bounds, cluster, log, and whether there is TLS: with a change of those a
+// configuration is refused until the gateway is started anew. A file whose last line does not end, or in which PEM
+// begins and does not end, is refused as half-written. That a file which pauses for longer at the end of a line is not
+// complete, nobody can see: write it elsewhere, and rename it into place when all that belongs together is there.
 type Config struct {
 	// Listen is where callers connect, host:port. Required.
 	Listen string `koanf:"listen"`
@@ -38,8 +28,8 @@ type Config struct {
 	Hosts []string `koanf:"hosts"`
 	// Methods are those that are passed on; others get 405. Default GET, HEAD, POST, PUT, PATCH, DELETE and OPTIONS.
 	Methods []string `koanf:"methods"`
-	// Upgrades are the protocols that a connection may change to. Others are not asked for at the upstream. Default
-	// websocket.
+	// Upgrades are the protocols that a connection may change to, on routes with allow_upgrades. Others are not asked for
+	// at the upstream. Default websocket.
 	Upgrades []string      `koanf:"upgrades"`
 	Bounds   BoundsConfig  `koanf:"bounds"`
 	Proxies  ProxiesConfig `koanf:"proxies"`
@@ -70,6 +60,8 @@ type Config struct {
 	environ []string // that was read
 	files   *files   // as they were read
 	policy  string   // the content of cluster.policy_file
+	source  *source  // where the values stand
+	early   problems // what was wrong before anything was judged
 }
 
 // TLSConfig is what callers are shown, in PEM. Cert and Key, or none: then Listen must be loopback.
@@ -86,8 +78,19 @@ type TLSConfig struct {
 type BoundsConfig struct {
 	// MaxConnections are those that are open at once; further ones wait to be accepted. Default 4096.
 	MaxConnections int `koanf:"max_connections"`
-	// MaxRequests are those under way at once, changed protocols too; further ones get 503. Default 2048.
+	// MaxConnectionsPerAddress are those of one address, of IPv6 one /64, as the connection's other end; further ones are
+	// closed at once. Those from networks in proxies.from are not counted: a proxy shares one address among all callers.
+	// Where something in front that writes no addresses does, set it to max_connections. Default: a quarter of
+	// max_connections.
+	MaxConnectionsPerAddress int `koanf:"max_connections_per_address"`
+	// MaxRequests are those under way at once, changed protocols apart; further ones get 503. Default 2048.
 	MaxRequests int `koanf:"max_requests"`
+	// MaxUpgrades are the connections at once that have changed their protocol, or ask to; further ones get 503, and are
+	// not charged. Default: a quarter of max_connections.
+	MaxUpgrades int `koanf:"max_upgrades"`
+	// MaxUpgradesPerCaller are those of one caller: the principal of the route's last charge or, on a route that is
+	// unlimited, the address, as proxies tells it. Default: a sixteenth of max_upgrades.
+	MaxUpgradesPerCaller int `koanf:"max_upgrades_per_caller"`
 	// MaxStreams are the requests under way at once on one HTTP/2 connection. Default 128.
 	MaxStreams int `koanf:"max_streams"`
 	// MaxHeaderBytes bounds the first line and the headers of a request, roughly; more gets 431. Default 32768.
@@ -103,7 +106,9 @@ type ProxiesConfig struct {
 	// TrustedHops is how many proxies of one's own each request passes. Default 0: the connection's other end is the
 	// caller.
 	TrustedHops int `koanf:"trusted_hops"`
-	// From are the networks that the nearest of them connects from. Default: every one.
+	// From are the networks that the nearest of them connects from. Required with trusted_hops: without it whoever reaches
+	// this port past the proxies would be believed any address that he writes, and so pay with anybody's allowance. Where
+	// nothing but the proxies can reach it, 0.0.0.0/0 and ::/0 say so.
 	From []string `koanf:"from"`
 	// Header is where they write addresses. Default X-Forwarded-For. The upstream gets in it, as in X-Forwarded-For, the
 	// address that was found.
@@ -216,11 +221,15 @@ type RouteConfig struct {
 	Charges []ChargeConfig `koanf:"charges"`
 	// Unlimited lets it pass unasked, whoever calls; only without charges.
 	Unlimited bool `koanf:"unlimited"`
+	// AllowUpgrades lets connections change here to a protocol of upgrades; otherwise the upstream is not asked for it.
+	// Default true, and false where unlimited: a changed connection lasts, and strangers could have as many as there are.
+	AllowUpgrades *bool `koanf:"allow_upgrades"`
 }
 
 // ChargeConfig is one allowance that a request takes from.
 type ChargeConfig struct {
-	// Class is the API class. Required.
+	// Class is the API class. Required. One that the policy does not list counts by the rules of its class default; the
+	// log, /readyz?verbose and the metric quorate_gateway_unlisted_classes tell of such.
 	Class string `koanf:"class"`
 	// By is who pays, one of callers. It may be left out where there is only one.
 	By string `koanf:"by"`
@@ -250,119 +259,4 @@ type LogConfig struct {
 	// Level is debug, info (default), warn or error. Format is text (default) or json.
 	Level  string `koanf:"level"`
 	Format string `koanf:"format"`
-}
-
-// envPrefix begins the environment's names of fields.
-const envPrefix = "QUORATE_GATEWAY_"
-
-// Load reads a configuration file, the environment, and all files that it names. The error has everything that is
-// wrong, each with the place and what to do.
-func Load(path string, environ []string) (*Config, error) {
-	c, err := load(path, environ, newFiles())
-	if err != nil {
-		return nil, err
-	}
-	if _, err := compile(c, nil, nil); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return c, nil
-}
-
-// load is Load without judging what was read.
-func load(path string, environ []string, fs *files) (*Config, error) {
-	src, err := fs.read(path)
-	if err != nil {
-		return nil, fmt.Errorf("configuration: %w", err)
-	}
-	k := koanf.New(".")
-	if err := k.Load(rawbytes.Provider(src), yaml.Parser()); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	if err := loadEnviron(k, environ); err != nil {
-		return nil, err
-	}
-	if err := oneDocument(src); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	c := &Config{}
-	err = k.UnmarshalWithConf("", c, koanf.UnmarshalConf{DecoderConfig: &mapstructure.DecoderConfig{
-		Result: c, TagName: "koanf", ErrorUnused: true, WeaklyTypedInput: true,
-		DecodeHook: mapstructure.ComposeDecodeHookFunc(
-			mapstructure.StringToTimeDurationHookFunc(), mapstructure.StringToSliceHookFunc(",")),
-	}})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, errors.Join(err,
-			errors.New("names that are no field, and values of another kind, are not accepted: correct or remove them")))
-	}
-	c.path, c.environ, c.files = path, environ, fs
-	c.SetDefaults()
-	c.resolve(filepath.Dir(path))
-	if c.Cluster.PolicyFile != "" { // one that cannot be read is told of by the SDK, or as a change
-		policy, _ := fs.read(c.Cluster.PolicyFile)
-		c.policy = string(policy)
-	}
-	return c, nil
-}
-
-// loadEnviron loads what of the environment is a field with one value.
-func loadEnviron(k *koanf.Koanf, environ []string) error {
-	known := koanf.New(".")
-	if err := known.Load(structs.Provider(Config{}, "koanf"), nil); err != nil {
-		return err
-	}
-	closed := []string{"callers", "upstreams", "routes", "fallback"}
-	provider := env.Provider(".", env.Opt{
-		Prefix:      envPrefix,
-		EnvironFunc: func() []string { return environ },
-		TransformFunc: func(name, value string) (string, any) {
-			name = strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(name, envPrefix)), "__", ".")
-			for _, c := range closed {
-				if name == c {
-					return "", nil
-				}
-			}
-			// Others set such names too: Kubernetes makes QUORATE_GATEWAY_SERVICE_HOST of a service's name.
-			if !known.Exists(name) {
-				return "", nil
-			}
-			return name, value
-		},
-	})
-	if err := k.Load(provider, nil); err != nil {
-		return fmt.Errorf("environment: %w", err)
-	}
-	return nil
-}
-
-// resolve takes relative names of files from a folder.
-func (c *Config) resolve(folder string) {
-	for _, p := range c.fileNames() {
-		if *p != "" && !filepath.IsAbs(*p) {
-			*p = filepath.Join(folder, *p)
-		}
-	}
-	for name, u := range c.Upstreams {
-		if u.CA != "" && !filepath.IsAbs(u.CA) {
-			u.CA = filepath.Join(folder, u.CA)
-			c.Upstreams[name] = u
-		}
-	}
-}
-
-func (c *Config) fileNames() []*string {
-	out := []*string{
-		&c.TLS.Cert, &c.TLS.Key, &c.TLS.ClientCA, &c.Cluster.TLS.CA, &c.Cluster.TLS.Cert, &c.Cluster.TLS.Key,
-		&c.Cluster.PolicyFile,
-	}
-	for _, list := range c.Callers {
-		for i := range list {
-			if list[i].APIKey != nil {
-				out = append(out, &list[i].APIKey.File)
-			}
-			if list[i].JWT != nil {
-				out = append(out, &list[i].JWT.JWKSFile)
-			}
-		}
-	}
-	return out
 }

@@ -35,7 +35,7 @@ tls: {client_certificates: maybe, cert: none.pem}
 hosts: ["A.example", "b:80"]
 methods: [get, CONNECT]
 upgrades: [h2c]
-bounds: {max_connections: -1, header_timeout: 2h}
+bounds: {max_connections: -1, header_timeout: 2h, max_upgrades: 8, max_upgrades_per_caller: 9, idle_timeout: soon}
 proxies: {trusted_hops: -1, from: [here]}
 cluster: {addrs: ["192.0.2.1:7070", nowhere]}
 callers:
@@ -44,7 +44,7 @@ callers:
   two: [{client_ip: {}, jwt: {}}, {}]
   keys: [{api_key: {header: "x y", file: bad-keys.yaml}}, {api_key: {}}]
   tokens: [{jwt: {jwks_file: jwks.json, algorithms: [HS256]}}, {jwt: {jwks_file: none.json}}]
-  certificates: [{certificate: {name: email}}]
+  certificates: [{certificate: {name: email}}, {jwt: {leeway: long}}, {apikey: {}}]
 upstreams:
   here: {url: "ftp://x", timeout: -1s}
   there: {url: "http://x/?a=b", ca: none.pem, max_body_bytes: -5}
@@ -52,19 +52,22 @@ routes:
   - {match: POST /a, upstream: nowhere, charges: [{class: c, by: nobody, cost: 0}]}
   - {match: POST /a, upstream: here, unlimited: true}
   - {match: "example.org/x", upstream: here, unlimited: true}
-  - {upstream: here, charges: []}
+  - {upstream: here, charges: [], unlimitted: true}
 fallback: {match: /, upstream: here, unlimited: true, charges: [{class: "", by: two}]}
 principal_header: Host
 remove_headers: ["a b"]
-answers: {retry_jitter: 2h}
+answers: {retry_jitter: 2h, retry-jitter: 2h}
 drain: {delay: -1s}
-log: {level: loud, format: xml}
-`
+log: {level: loud, format: xml, colour: red}
+lissen: 127.0.0.1:80
+admin: 127.0.0.1:81
+answers: {retry_jitter: 2h}` // and the last line does not end
 
-const badKeys = "keys:\n- {sha256: zz, principal: 'ip:1.2.3.4'}\n- {sha256: '%[1]s', principal: a}\n- {sha256: '%[1]s', principal: '', tier: \"\\0\"}\n"
+const badKeys = "keys:\n- {sha256: zz, principal: 'ip:1.2.3.4'}\n- {sha256: '%[1]s', principal: a}\n- {sha256: '%[1]s', principal: '', tier: \"\\0\", teir: x}\n"
 
 // Shows that everything that is wrong, in the configuration and in the files that it names, is told in one answer, each
-// with its place and what to do.
+// with file, line, place and what to do: names that are no field, names that stand twice and values of another kind hide
+// nothing that stands behind them.
 func TestAllProblemsAtOnce(t *testing.T) {
 	config := write(t, "gateway.yaml", badConfig, "bad-keys.yaml", strings.ReplaceAll(badKeys, "%[1]s", sum("k")),
 		"jwks.json", `{"keys": [{"kty": "EC", "d": "x"}, {"kty": "EC", "x5u": "https://x"}]}`)
@@ -160,7 +163,7 @@ func TestKeys(t *testing.T) {
 	if err != nil || strings.Contains(line, key) {
 		t.Errorf("%q %v", line, err)
 	}
-	accounts, err := parseKeys([]byte("keys:\n" + line + "\n"))
+	accounts, err := parseKeys("keys.yaml", []byte("keys:\n"+line+"\n"))
 	if err != nil || len(accounts) != 1 {
 		t.Fatalf("%v %v", accounts, err)
 	}
@@ -174,7 +177,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%q is accepted", principal)
 		}
 	}
-	if accounts, err := parseKeys(nil); len(accounts) != 0 || err != nil {
+	if accounts, err := parseKeys("keys.yaml", nil); len(accounts) != 0 || err != nil {
 		t.Errorf("an empty file: %v %v", accounts, err)
 	}
 }
@@ -199,7 +202,7 @@ func TestJWKS(t *testing.T) {
 		`{"keys": [{"kty": "oct", "k": "AAAA"}]}`:                         "not a public key",
 		`{"keys": [{"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA"}]}`: "cannot be read",
 	} {
-		_, err := parseJWKS([]byte(text))
+		_, err := parseJWKS("jwks.json", []byte(text))
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
@@ -212,21 +215,54 @@ func TestNothingIsOverlooked(t *testing.T) {
 		"keys: []\n---\nkeys: [{sha256: x}]\n": false, "keys: []\n--- [\n": false, "---\nkeys: []\n": true,
 		"keys: []\n...\n": true, "# nothing\n": true,
 	} {
-		if _, err := parseKeys([]byte(src)); (err == nil) != good {
+		if _, err := parseKeys("keys.yaml", []byte(src)); (err == nil) != good {
 			t.Errorf("%q: %v", src, err)
 		}
 	}
 	const head = "listen: 127.0.0.1:0\ncluster: {addrs: [\"127.0.0.1:1\"]}\nupstreams: {a: {url: \"http://x\"}}\n"
 	for text, want := range map[string]string{
-		"fallback: {unlimited: true}\n---\nlisten: x\n":                                                   "second document",
-		"routes:\n- {match: GET /a, name: GET /b, unlimited: true}\n- {match: GET /b, unlimited: true}\n": "routes[1].name",
-		"routes:\n- {match: /b, unlimited: true}\n- {match: /a, name: /b, unlimited: true}\n":             "routes[1].name",
-		"keep_headers: [X-Api-Key]\nfallback: {unlimited: true}\n":                                        "keep_headers[0]",
-		"principal_header: X-IP\nproxies: {trusted_hops: 1, header: x_ip}\nfallback: {unlimited: true}\n": "principal_header",
+		"fallback: {unlimited: true}\n---\nlisten: x\n":                                                                       "second document",
+		"routes:\n- {match: GET /a, name: GET /b, unlimited: true}\n- {match: GET /b, unlimited: true}\n":                     "routes[1].name",
+		"routes:\n- {match: /b, unlimited: true}\n- {match: /a, name: /b, unlimited: true}\n":                                 "routes[1].name",
+		"keep_headers: [X-Api-Key]\nfallback: {unlimited: true}\n":                                                            "keep_headers[0]",
+		"principal_header: X-IP\nproxies: {trusted_hops: 1, from: [10.0.0.0/8], header: x_ip}\nfallback: {unlimited: true}\n": "principal_header",
 	} {
 		_, err := Load(write(t, "gateway.yaml", head+text), nil)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
+	}
+}
+
+// Shows that trusted hops are believed from named networks only, however many those are.
+func TestTrustedHopsNeedNetworks(t *testing.T) {
+	const head = "listen: 127.0.0.1:0\ncluster: {addrs: [\"127.0.0.1:1\"]}\nupstreams: {a: {url: \"http://x\"}}\n" +
+		"fallback: {unlimited: true}\nproxies: "
+	for text, want := range map[string]string{
+		"{trusted_hops: 1}":                                  "gateway.yaml:5:1: proxies.from: name the networks",
+		"{trusted_hops: 2, from: []}":                        "gateway.yaml:5:28: proxies.from: name the networks",
+		"{trusted_hops: 1, from: [\"0.0.0.0/0\", \"::/0\"]}": "", "{trusted_hops: 1, from: [10.0.0.0/8]}": "", "{}": "",
+		"{from: [10.0.0.0/8]}": "count them",
+	} {
+		_, err := Load(write(t, "gateway.yaml", head+text+"\n"), nil)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// Shows that what the environment says is told as that, and hides nothing that the file says.
+func TestProblemsOfTheEnvironment(t *testing.T) {
+	config := write(t, "gateway.yaml", "listen: 127.0.0.1:0\ncluster: {addrs: [\"127.0.0.1:1\"]}\n"+
+		"upstreams: {a: {url: \"http://x\"}}\nfallback: {unlimited: true}\nbounds: {max_streams: -1, idle_timeout: 1s}\n")
+	_, err := Load(config, []string{"QUORATE_GATEWAY_LISTEN=nowhere", "QUORATE_GATEWAY_BOUNDS__IDLE_TIMEOUT=soon"})
+	want := `environment QUORATE_GATEWAY_BOUNDS__IDLE_TIMEOUT: bounds.idle_timeout: time: invalid duration: write it as 30s or 5m
+environment QUORATE_GATEWAY_LISTEN: listen: "nowhere" is not host:port
+` + config + `:5:10: bounds.max_streams: -1: set it between 1 and 65536`
+	if err == nil {
+		t.Fatal("it is accepted")
+	}
+	if diff := cmp.Diff(want, err.Error()); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -26,6 +26,16 @@ const (
 	defaultAPIKeyHeader   = "X-Api-Key" //nolint:gosec // a name, no key
 )
 
+// Of all connections one of so many parts is one address's, and one may change its protocol; of that one is a caller's.
+const (
+	addressesShare = 4
+	upgradesShare  = 4
+	callersShare   = 16
+)
+
+// share is one of so many parts, rounded up.
+func share(n, parts int) int { return (max(n, 1) + parts - 1) / parts }
+
 // def is v, or d when v is not set.
 func def[T comparable](v *T, d T) { *v = cmp.Or(*v, d) }
 
@@ -42,7 +52,10 @@ func (c *Config) SetDefaults() {
 		c.Upgrades = []string{"websocket"}
 	}
 	def(&c.Bounds.MaxConnections, defaultMaxConnections)
+	def(&c.Bounds.MaxConnectionsPerAddress, share(c.Bounds.MaxConnections, addressesShare))
 	def(&c.Bounds.MaxRequests, defaultMaxRequests)
+	def(&c.Bounds.MaxUpgrades, share(c.Bounds.MaxConnections, upgradesShare))
+	def(&c.Bounds.MaxUpgradesPerCaller, share(c.Bounds.MaxUpgrades, callersShare))
 	def(&c.Bounds.MaxStreams, defaultMaxStreams)
 	def(&c.Bounds.MaxHeaderBytes, defaultMaxHeaderBytes)
 	def(&c.Bounds.HeaderTimeout, defaultHeaderTimeout)
@@ -89,6 +102,10 @@ func (c *Config) complete(r *RouteConfig) {
 		for name := range c.Upstreams {
 			def(&r.Upstream, name)
 		}
+	}
+	if r.AllowUpgrades == nil {
+		allow := !r.Unlimited
+		r.AllowUpgrades = &allow
 	}
 	for i := range r.Charges {
 		if r.Charges[i].Cost == nil {

@@ -1,8 +1,10 @@
 package gateway
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"maps"
@@ -41,10 +43,28 @@ func readFile(path string) ([]byte, error) {
 	}
 	defer f.Close() //nolint:errcheck // only read from
 	b, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
-	if err == nil && len(b) > maxFileBytes {
+	switch {
+	case err != nil:
+	case len(b) > maxFileBytes:
 		err = fmt.Errorf("%s has more than %d bytes", path, maxFileBytes)
+	case cutPEM(b):
+		err = fmt.Errorf("%s: a block of PEM begins and does not end as it should: the file may be half-written", path)
 	}
 	return b, err
+}
+
+// cutPEM reports whether some block of PEM is not whole. Who reads certificates passes over such a block in silence.
+func cutPEM(b []byte) bool {
+	begun := bytes.Count(b, []byte("-----BEGIN "))
+	for begun > 0 {
+		block, rest := pem.Decode(b)
+		if block == nil {
+			return true
+		}
+		b = rest
+		begun--
+	}
+	return false
 }
 
 type fingerprint [sha256.Size]byte

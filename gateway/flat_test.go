@@ -69,7 +69,7 @@ func (r *rig) oneOf(t *testing.T, web *http.Client, i, k int, served *atomic.Int
 // before, however often it is repeated.
 func TestFlat(t *testing.T) {
 	const connections, requests, limit = 200, 8, 3
-	r := mustRig(t, strings.ReplaceAll(accountRoutes, "callers:", "bounds: {max_connections: 512}\ncallers:"),
+	r := mustRig(t, strings.ReplaceAll(accountRoutes, "callers:", "bounds: {max_connections: 512, max_connections_per_address: 512}\ncallers:"),
 		func(_ http.ResponseWriter, q *http.Request) { _, _ = io.Copy(io.Discard, q.Body) })
 	allowed := r.crowd(t, connections, requests)
 	settle := func() (goroutines int, heap uint64) {

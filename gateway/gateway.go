@@ -35,6 +35,7 @@ type Gateway struct {
 	client    *sdk.Client
 	metrics   *metrics
 	current   atomic.Pointer[generation]
+	places    *places
 	watcher   watcher
 	interval  time.Duration // between looks at the files
 
@@ -61,6 +62,7 @@ func Start(c *Config, o Options) (*Gateway, error) {
 		return nil, fmt.Errorf("%s: cluster: %w", c.path, err)
 	}
 	g.metrics = newMetrics(g.client)
+	g.places = newPlaces(&c.Bounds, g.metrics)
 	g.life, g.end = context.WithCancel(context.Background())
 	gen, err := compile(c, g, nil)
 	if err == nil {
@@ -85,7 +87,7 @@ func (g *Gateway) listen(c *Config) error {
 		return errors.Join(fmt.Errorf("admin: %w", err), raw.Close())
 	}
 	l := &listener{
-		Listener: raw, handshake: c.Bounds.HeaderTimeout, opened: g.metrics.connections.Add,
+		Listener: g.share(raw), handshake: c.Bounds.HeaderTimeout, opened: g.metrics.connections.Add,
 		refused: func(s wire.Shape) { g.metrics.malformed.WithLabelValues(string(s)).Inc() },
 	}
 	if g.current.Load().tls != nil {
@@ -99,8 +101,9 @@ func (g *Gateway) listen(c *Config) error {
 	g.server = &http.Server{
 		Handler: g, ReadHeaderTimeout: c.Bounds.HeaderTimeout, IdleTimeout: c.Bounds.IdleTimeout,
 		MaxHeaderBytes: c.Bounds.MaxHeaderBytes, DisableGeneralOptionsHandler: true, ConnContext: withConn,
-		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: c.Bounds.MaxStreams, SendPingTimeout: c.Bounds.IdleTimeout},
-		ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug), // strangers decide how much there is to say
+		ConnState: follow,
+		HTTP2:     &http.HTTP2Config{MaxConcurrentStreams: c.Bounds.MaxStreams, SendPingTimeout: c.Bounds.IdleTimeout},
+		ErrorLog:  slog.NewLogLogger(g.log.Handler(), slog.LevelDebug), // strangers decide how much there is to say
 	}
 	g.probes = &http.Server{
 		Handler: g.probeHandler(), ReadTimeout: defaultHeaderTimeout, WriteTimeout: 2 * defaultHeaderTimeout,

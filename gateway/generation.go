@@ -4,8 +4,10 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,6 +25,8 @@ type generation struct {
 	handler   http.Handler // for a request whose route is found
 	tls       *tls.Config  // nil without
 	trust     trust
+	callers   *callers
+	classes   []string // that routes charge
 	hosts     map[string]bool
 	methods   map[string]bool
 	upgrades  map[string]bool
@@ -31,7 +35,7 @@ type generation struct {
 // compile judges a configuration as a whole, with the files that it names, and makes a generation of it. Without a
 // gateway to run it, it only judges.
 func compile(c *Config, g *Gateway, earlier *generation) (*generation, error) {
-	var p problems
+	p := slices.Clone(c.early)
 	c.checkSettings(&p)
 	out := &generation{
 		config: c, hosts: setOf(c.Hosts), methods: setOf(c.Methods), upgrades: setOf(c.Upgrades),
@@ -52,10 +56,10 @@ func compile(c *Config, g *Gateway, earlier *generation) (*generation, error) {
 		c.Cluster.check(&p)
 	}
 	table, limit := c.compileRoutes(&p, who, out.upstreams, checker, onError)
-	if err := p.err(); err != nil {
+	if err := c.source.tell(p); err != nil {
 		return nil, err
 	}
-	out.routes = table
+	out.routes, out.callers, out.classes = table, who, slices.Sorted(maps.Keys(c.charged()))
 	out.handler = limit(duplex(newProxy(c.compileHeaders(who), failed)))
 	return out, nil
 }

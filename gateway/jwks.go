@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,13 +17,13 @@ const maxJWKs = 64
 // secretMembers of a JWK are of a private or a shared key.
 var secretMembers = []string{"d", "p", "q", "dp", "dq", "qi", "oth", "k", "priv"}
 
-// parseJWKS reads a set of public keys. Nothing is fetched.
-func parseJWKS(src []byte) (jwt.Keyfunc, error) {
+// parseJWKS reads a file with a set of public keys. Nothing is fetched.
+func parseJWKS(name string, src []byte) (jwt.Keyfunc, error) {
 	var set struct {
 		Keys []map[string]json.RawMessage `json:"keys"`
 	}
 	if err := json.Unmarshal(src, &set); err != nil {
-		return nil, fmt.Errorf("it is no JWK Set (RFC 7517): %w", err)
+		return nil, fmt.Errorf("%s: it is no JWK Set (RFC 7517): %w", name, err)
 	}
 	var p problems
 	if n := len(set.Keys); n < 1 || n > maxJWKs {
@@ -47,20 +46,21 @@ func parseJWKS(src []byte) (jwt.Keyfunc, error) {
 		}
 		ids[id] = i
 	}
-	if err := p.err(); err != nil {
-		return nil, err
+	if len(p) > 0 {
+		var other problems // JSON is YAML, but for the last line's end
+		return nil, readSource(name, src, nil, &other).tell(p)
 	}
 	var marshal jwkset.JWKSMarshal
 	if err := json.Unmarshal(src, &marshal); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: a key cannot be read: %w", name, err)
 	}
 	storage, err := marshal.ToStorage()
 	if err != nil {
-		return nil, fmt.Errorf("a key cannot be read: %w", err)
+		return nil, fmt.Errorf("%s: a key cannot be read: %w", name, err)
 	}
 	k, err := keyfunc.New(keyfunc.Options{Storage: storage, UseWhitelist: []jwkset.USE{"", jwkset.UseSig}})
 	if err != nil {
-		return nil, errors.Join(errors.New("the set cannot be used"), err)
+		return nil, fmt.Errorf("%s: the set cannot be used: %w", name, err)
 	}
 	return k.Keyfunc, nil
 }

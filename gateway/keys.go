@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -84,20 +85,33 @@ type digest [sha256.Size]byte
 type account struct{ principal, tier string }
 
 // parseKeys reads a file of keys, all problems at once.
-func parseKeys(src []byte) (map[digest]account, error) {
+func parseKeys(name string, src []byte) (map[digest]account, error) {
 	var f keyFile
 	d := yaml.NewDecoder(bytes.NewReader(src))
 	d.KnownFields(true)
-	if err := d.Decode(&f); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	if err := oneDocument(src); err != nil {
-		return nil, err
-	}
-	if len(f.Keys) > maxKeys {
-		return nil, fmt.Errorf("%d keys: keep at most %d in one file", len(f.Keys), maxKeys)
-	}
+	err := d.Decode(&f)
 	var p problems
+	accounts := f.accounts(&p)
+	if (err == nil || errors.Is(err, io.EOF)) && len(p) == 0 && oneDocument(src) == nil && endless(src).line == 0 {
+		return accounts, nil
+	}
+	f, p = keyFile{}, nil // once more, to tell where everything stands
+	s := readSource(name, src, reflect.TypeFor[keyFile](), &p)
+	if s.root != nil {
+		if err := s.root.Decode(&f); err != nil {
+			addYAML(&p, err)
+		}
+		f.accounts(&p)
+	}
+	return nil, s.tell(p)
+}
+
+// accounts are those of the keys.
+func (f *keyFile) accounts(p *problems) map[digest]account {
+	if len(f.Keys) > maxKeys {
+		p.add("keys", "%d keys: keep at most %d in one file", len(f.Keys), maxKeys)
+		return nil
+	}
 	out := make(map[digest]account, len(f.Keys))
 	at := map[digest]int{}
 	for i := range f.Keys {
@@ -116,7 +130,7 @@ func parseKeys(src []byte) (map[digest]account, error) {
 		}
 		at[key], out[key] = i, account{e.Principal, e.Tier}
 	}
-	return out, p.err()
+	return out
 }
 
 // oneDocument refuses what stands behind the first YAML document: it would not be read.

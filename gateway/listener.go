@@ -127,7 +127,7 @@ type slot struct {
 
 // CloseWrite tells the other end that nothing more comes.
 func (s *slot) CloseWrite() error {
-	half, ok := s.Conn.(*net.TCPConn)
+	half, ok := s.Conn.(interface{ CloseWrite() error })
 	if !ok {
 		return net.ErrClosed
 	}

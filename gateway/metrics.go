@@ -27,6 +27,9 @@ type metrics struct {
 	connections prometheus.Gauge
 	good        prometheus.Gauge
 	since       prometheus.Gauge
+	upgraded    prometheus.Gauge
+	unlisted    prometheus.Gauge
+	crowded     prometheus.Counter
 
 	mu   sync.RWMutex    // guards kept, and that no series of a route is made after those of gone ones were dropped
 	kept map[string]bool // the present routes' names, and that of none
@@ -60,13 +63,20 @@ func newMetrics(client *sdk.Client) *metrics {
 		reloads:     counter("reloads_total", "Attempts to put a changed configuration in force, by result.", "result"),
 		inFlight:    gauge("in_flight", "Requests under way, changed protocols too."),
 		connections: gauge("connections", "Connections of callers that are open."),
-		good:        gauge("config_good", "1 when the files as they are now are in force, 0 when they were refused."),
-		since:       gauge("config_since_seconds", "When the configuration was put in force, as Unix time."),
+		upgraded:    gauge("upgrades", "Connections that have changed their protocol, or ask to."),
+		unlisted: gauge("unlisted_classes", "Classes that routes charge and the policy in force does not list: they count "+
+			"by the rules of its class default."),
+		crowded: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: namespace, Name: "connections_refused_total",
+			Help: "Connections that were closed at once, as their address has too many.",
+		}),
+		good:  gauge("config_good", "1 when the files as they are now are in force, 0 when they were refused."),
+		since: gauge("config_since_seconds", "When the configuration was put in force, as Unix time."),
 	}
 	m.registry.MustRegister(m.requests, m.seconds, m.refused, m.malformed, m.reloads, m.inFlight, m.connections, m.good,
-		m.since, quotaprom.New(client), collectors.NewGoCollector(),
+		m.since, m.upgraded, m.unlisted, m.crowded, quotaprom.New(client), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	for _, reason := range refusals {
+	for _, reason := range append([]string{refusedUpgrades}, refusals...) {
 		m.refused.WithLabelValues(reason)
 	}
 	for _, shape := range wire.Shapes() {

@@ -3,6 +3,7 @@ package gateway
 import (
 	"fmt"
 	"net/http"
+	"strings"
 )
 
 // probeHandler is what the address `admin` serves.
@@ -32,5 +33,9 @@ func (g *Gateway) readyz(w http.ResponseWriter, r *http.Request) {
 		s := g.client.Stats()
 		fmt.Fprintf(w, "the cluster's configuration is confirmed: %t\npolicy revision: %d\nnodes connected: %d\n"+
 			"requests under way: %d\n", s.WatchLive, s.PolicyRevision, s.Nodes, g.underWay.Load())
+		if names := g.unlisted(); len(names) > 0 {
+			fmt.Fprintf(w, "classes that the policy does not list, which count by the rules of default: %s\n",
+				strings.Join(names, ", "))
+		}
 	}
 }

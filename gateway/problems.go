@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -11,7 +10,7 @@ import (
 type problems []error
 
 func (p *problems) add(place, format string, args ...any) {
-	*p = append(*p, fmt.Errorf("%s: %w", place, fmt.Errorf(format, args...)))
+	*p = append(*p, &finding{place: place, err: fmt.Errorf(format, args...)})
 }
 
 // nest adds what several lines of an error say, each with the place.
@@ -20,8 +19,6 @@ func (p *problems) nest(place string, err error) {
 		p.add(place, "%s", strings.TrimSpace(line))
 	}
 }
-
-func (p *problems) err() error { return errors.Join(*p...) }
 
 // between wants a number within bounds.
 func between[N int | int64](p *problems, place string, n, least, most N) {

@@ -3,49 +3,59 @@ package gateway
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"reflect"
 	"time"
 )
 
-// reloadInterval is how often it is looked whether the files have changed. What has changed is read when it has been
-// the same twice, so that nobody's half-written file counts.
-const reloadInterval = time.Second
+const (
+	// reloadInterval is how often it is looked whether the files have changed.
+	reloadInterval = time.Second
+	// quietLooks are how often in a row all of them must look the same before what has changed is read, so that a file
+	// that is still being written, or half of what belongs together, does not count.
+	quietLooks = 5
+)
 
 // watcher knows which files there were at the last attempt.
 type watcher struct {
 	files     *files      // names
 	attempted fingerprint // what they were
 	changing  fingerprint // what they were when it was last seen that they are others; zero: they were not
+	quiet     int         // how often in a row they were the same since
 }
 
 func (w *watcher) note(f *files) {
-	w.attempted, w.changing, w.files = f.fingerprint(), fingerprint{}, f.forget()
+	w.attempted, w.changing, w.quiet, w.files = f.fingerprint(), fingerprint{}, 0, f.forget()
 }
 
-// settled reports whether the files are others than at the last attempt, and no longer change.
+// settled reports whether the files are others than at the last attempt, and have not changed for long enough.
 func (w *watcher) settled() bool {
 	now := w.files.again().fingerprint()
-	was := w.changing
-	if now == w.attempted {
-		w.changing = fingerprint{}
+	switch now {
+	case w.attempted:
+		w.changing, w.quiet = fingerprint{}, 0
 		return false
+	case w.changing:
+		w.quiet++
+	default:
+		w.changing, w.quiet = now, 0
 	}
-	w.changing = now
-	return now == was
+	return w.quiet >= quietLooks
 }
 
-// watchFiles reads the configuration again when files have changed, and at each hangup.
+// watchFiles reads the configuration again when files have changed, and at each hangup. It also looks whether the
+// policy lists the classes that routes charge.
 func (g *Gateway) watchFiles(ctx context.Context, hangups <-chan os.Signal) {
 	tick := time.NewTicker(g.interval)
 	defer tick.Stop()
+	var told string
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-hangups:
 		case <-tick.C:
+			told = g.tellUnlisted(told)
 			if !g.watcher.settled() {
 				continue
 			}
@@ -82,8 +92,11 @@ func (g *Gateway) recompile(was *generation, read *files) (*generation, error) {
 		return nil, err
 	}
 	gen, err := compile(c, g, was)
-	if err := errors.Join(was.config.mustStay(c), err); err != nil {
-		return nil, fmt.Errorf("%s: %w", c.path, err)
+	if len(c.early) == 0 { // else what could not be read would seem to have changed
+		err = errors.Join(c.source.tell(was.config.mustStay(c)), err)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return gen, nil
 }
@@ -96,8 +109,7 @@ func (g *Gateway) apply(gen *generation) {
 }
 
 // mustStay reports what of c must not be another while the gateway runs.
-func (c *Config) mustStay(next *Config) error {
-	var p problems
+func (c *Config) mustStay(next *Config) (p problems) {
 	for _, f := range []struct {
 		place    string
 		was, now any
@@ -110,5 +122,5 @@ func (c *Config) mustStay(next *Config) error {
 			p.add(f.place, "it has changed: start the gateway anew, or change it back")
 		}
 	}
-	return p.err()
+	return p
 }

@@ -113,30 +113,77 @@ func TestRefusedReload(t *testing.T) {
 	r.do(t, http.MethodGet, "/", "X-Api-Key", keyAcme).mustBe(t, "no file", http.StatusOK, "")
 }
 
-// Shows that files that are still being written are not read: only what was the same twice counts.
+// Shows that files that are still being written are not read, be it in parts with pauses between, or several of them one
+// after the other: only what was the same for long enough counts.
 func TestHalfWritten(t *testing.T) {
 	dir := t.TempDir()
-	name := filepath.Join(dir, "f")
-	put := func(text string) {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+	names := []string{filepath.Join(dir, "f"), filepath.Join(dir, "g")}
+	put := func(i int, text string) {
+		if err := os.WriteFile(names[i], []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	put("1")
+	put(0, "1")
+	put(1, "a")
 	f := newFiles()
-	if _, err := f.read(name); err != nil {
-		t.Fatal(err)
+	for _, name := range names {
+		if _, err := f.read(name); err != nil {
+			t.Fatal(err)
+		}
 	}
 	w := &watcher{}
 	w.note(f)
+	looks := 0
 	for i, step := range []struct {
+		file, n int
 		text    string
-		settled bool
-	}{{"1", false}, {"12", false}, {"123", false}, {"123", true}, {"1", false}, {"124", false}, {"1", false}, {"1", false}} {
-		put(step.text)
-		if got := w.settled(); got != step.settled {
-			t.Errorf("step %d, %q: %t", i, step.text, got)
+		settled bool // at the last of n looks, and never before
+	}{
+		{0, 9, "1", false}, // as at the last attempt
+		{0, quietLooks, "1\n", false}, {0, quietLooks, "1\n2", false}, {1, quietLooks, "b", false}, {1, 1, "b", true},
+		{0, 2, "1", false}, {1, 2, "a", false}, // back again
+		{1, 3, "b", false}, {1, 1, "a", false}, {1, quietLooks, "b", false}, {1, 1, "b", true},
+	} {
+		put(step.file, step.text)
+		for n := range step.n {
+			looks++
+			if got := w.settled(); got != (step.settled && n == step.n-1) {
+				t.Errorf("step %d, look %d, %q: %t", i, looks, step.text, got)
+			}
 		}
+	}
+}
+
+// Shows that a file which ends in the middle of a line, or of a certificate, is refused as half-written, in spite of
+// all in it being good, and taken when the rest has come.
+func TestCutOff(t *testing.T) {
+	ca := mustCA(t)
+	cert, key := ca.issue(t, "server")
+	const config = `
+tls: {cert: server.pem, key: server-key.pem, client_ca: ca.pem}
+callers: {all: [{api_key: {file: keys.yaml}}]}
+fallback: {charges: [{class: default, cost: 10}]}
+`
+	cas := ca.pem() + mustCA(t).pem()
+	r := mustRig(t, config, nil, "server.pem", cert, "server-key.pem", key, "ca.pem", cas)
+	good := r.whole(config)
+	for i, tt := range []struct{ file, text, cut, want string }{
+		{"gateway.yaml", good + "log: {level: info}\n", good + "log: {level: info}", "half-written"},
+		{"gateway.yaml", good + "hosts:\n- 127.0.0.1\n", good + "hosts:\n- 127", ":6: the last line"},
+		{"keys.yaml", testKeys, strings.TrimSuffix(testKeys, "\n"), "keys.yaml:4:"},
+		{"ca.pem", cas, cas[:len(cas)-200], "ca.pem: a block of PEM"},
+		{"ca.pem", cas, cas[:len(cas)-5], "ca.pem: a block of PEM"},
+		{"server.pem", cert + ca.pem(), cert + ca.pem()[:99], "server.pem: a block of PEM"},
+	} {
+		r.put(t, tt.file, tt.cut)
+		r.hangups <- nil
+		r.reloads(t, reloadRefused, i+1)
+		if !strings.Contains(r.log.String(), tt.want) {
+			t.Errorf("%d: the log lacks %q", i, tt.want)
+		}
+		r.put(t, tt.file, tt.text)
+		r.hangups <- nil
+		r.reloads(t, reloadApplied, i+1)
 	}
 }
 

@@ -1,22 +1,17 @@
 package gateway
 
 import (
-	"bufio"
 	"context"
-	"crypto/tls"
 	"errors"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/http/httpguts"
 
-	"github.com/quorate/quorate/gateway/wire"
 	"github.com/quorate/quorate/internal/httpanswer"
 	"github.com/quorate/quorate/sdk/caller"
 )
@@ -29,6 +24,8 @@ const (
 	refusedUpgrade   = "upgrade"
 	refusedUnrouted  = "not_found"
 	refusedBody      = "body_too_large"
+	refusedLate      = "body_timeout"
+	refusedBroken    = "body_malformed"
 	refusedBusy      = "busy"
 	refusedSlow      = "upstream_timeout"
 	refusedUpstream  = "upstream_failed"
@@ -40,8 +37,8 @@ const (
 
 // refusals are all of them.
 var refusals = []string{
-	refusedTarget, refusedHost, refusedMethod, refusedUpgrade, refusedUnrouted, refusedBody, refusedBusy, refusedSlow,
-	refusedUpstream, refusedNobody, refusedMalformed, refusedUndecided, refusedTrust,
+	refusedTarget, refusedHost, refusedMethod, refusedUpgrade, refusedUnrouted, refusedBody, refusedLate, refusedBroken,
+	refusedBusy, refusedSlow, refusedUpstream, refusedNobody, refusedMalformed, refusedUndecided, refusedTrust,
 }
 
 // busyWait is what is told to wait when too many requests are under way.
@@ -51,7 +48,7 @@ const busyWait = time.Second
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	gen := g.current.Load()
 	on, begun := &passage{}, time.Now()
-	a := &answer{ResponseWriter: w, conn: connOf(r.Context())}
+	a := &answer{ResponseWriter: w, conn: connOf(r.Context()), old: !r.ProtoAtLeast(1, 1)}
 	r = r.WithContext(r.Context()) // net/http looks at its own when it decides about the connection
 	if a.conn != nil && r.TLS == nil {
 		r.TLS = a.conn.tls
@@ -60,30 +57,46 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		b := &body{ReadCloser: r.Body}
 		r.Body = b
 		defer b.leave(w, gen.config.Bounds.HeaderTimeout)
+		if a.conn != nil && r.Header["Expect"] != nil {
+			defer a.conn.unasked(b)
+		}
 	}
 	g.metrics.inFlight.Inc()
 	defer func() {
 		g.metrics.inFlight.Dec()
 		g.metrics.served(on.route, a.status, time.Since(begun))
 	}()
-	if n := g.underWay.Add(1); n > int64(gen.config.Bounds.MaxRequests) {
+	if n := g.underWay.Add(1); n-g.places.upgrades.count() > int64(gen.config.Bounds.MaxRequests) {
 		defer g.underWay.Add(-1)
 		httpanswer.SetRetryAfter(a.Header(), busyWait)
 		g.refuse(a, http.StatusServiceUnavailable, refusedBusy, "there is too much to do at present")
 		return
 	}
 	defer g.underWay.Add(-1)
+	if detail := ambiguous(r); detail != "" {
+		g.refuse(a, http.StatusBadRequest, refusedMalformed, detail)
+		return
+	}
 	if gen.distrusts(a, r) {
 		g.refuse(a, http.StatusMisdirectedRequest, refusedTrust, "connect anew, with a certificate that is accepted now")
 		return
 	}
 	if status, reason, detail := gen.judge(r, on); status != 0 {
-		if reason == refusedMethod {
+		switch {
+		case reason == refusedMethod:
 			a.Header().Set("Allow", strings.Join(gen.config.Methods, ", "))
+		case reason == refusedBody && a.conn != nil: // it is not waited for
+			a.Header().Set("Connection", "close")
+			a.conn.Stop()
 		}
 		g.refuse(a, status, reason, detail)
 		return
 	}
+	free, ok := g.upgrade(gen, a, r, on)
+	if !ok {
+		return
+	}
+	defer free()
 	g.pass(gen, a, r, on)
 }
 
@@ -93,9 +106,10 @@ func (g *Gateway) pass(gen *generation, a *answer, r *http.Request, on *passage)
 	ctx, cancel := context.WithCancelCause(r.Context())
 	w := &watch{cancel: cancel, rc: http.NewResponseController(a.ResponseWriter)}
 	if b, ok := r.Body.(*body); ok {
-		b.ReadCloser, b.watch, w.body = http.MaxBytesReader(a.ResponseWriter, b.ReadCloser, limits.MaxBodyBytes), w, b
+		limited := http.MaxBytesReader(a.ResponseWriter, b.ReadCloser, limits.MaxBodyBytes)
+		b.ReadCloser, b.watch, w.body = &upload{ReadCloser: limited}, w, b
 	}
-	long := time.AfterFunc(limits.MaxDuration, func() { w.cut(errLong) })
+	long := time.AfterFunc(limits.MaxDuration, func() { w.cut(w.blame(errLong)) })
 	stop := context.AfterFunc(g.life, func() { w.cut(errDraining) }) //nolint:contextcheck // the gateway's life, not r's
 	defer func() {
 		long.Stop()
@@ -207,16 +221,17 @@ func (g *Gateway) undecided(_ *http.Request, err error) {
 func (g *Gateway) failed(w http.ResponseWriter, r *http.Request, err error) {
 	a := w.(*answer) // the middleware hands on what it got
 	cause := context.Cause(r.Context())
-	var large *http.MaxBytesError
-	switch {
-	case errors.As(err, &large):
-		a.Header().Set("Connection", "close")
-		g.refuse(a, http.StatusRequestEntityTooLarge, refusedBody, "the body is too large")
-		return
+	switch status, reason, detail := a.fault(r, cause); {
 	case errors.Is(cause, errDraining):
 		g.refuse(a, http.StatusServiceUnavailable, refusedBusy, "the service is stopping: try again")
 		return
-	case errors.Is(cause, errSlow), errors.Is(cause, errIdle), errors.Is(cause, errLong), isTimeout(err):
+	case status != 0:
+		if a.conn != nil { // with HTTP/2 it is one stream's
+			a.Header().Set("Connection", "close")
+		}
+		g.refuse(a, status, reason, detail)
+		return
+	case errors.Is(cause, errSlow), errors.Is(cause, errIdle), errors.Is(cause, errLong), cause == nil && isTimeout(err):
 		g.sometimes.warn("an upstream was too slow", "upstream", passageOf(r.Context()).route.upstream.name, "error", err)
 		g.refuse(a, http.StatusGatewayTimeout, refusedSlow, "the service behind did not answer in time")
 		return
@@ -230,122 +245,6 @@ func (g *Gateway) failed(w http.ResponseWriter, r *http.Request, err error) {
 func isTimeout(err error) bool {
 	var e net.Error
 	return errors.As(err, &e) && e.Timeout()
-}
-
-// answer is the answer to a request on its way.
-type answer struct {
-	http.ResponseWriter
-	conn   *conn  // nil for HTTP/2
-	watch  *watch // nil before it is known where the request goes
-	status int    // 0 until it is known
-	closes bool   // the connection ends after it
-}
-
-// Unwrap is for http.ResponseController.
-func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
-
-// WriteHeader notes the final status.
-func (a *answer) WriteHeader(status int) {
-	if a.status == 0 && status >= http.StatusOK {
-		a.status = status
-		if a.closes {
-			a.Header().Set("Connection", "close") // GOAWAY in HTTP/2; earlier a 1xx answer would take it away
-		}
-	}
-	a.ResponseWriter.WriteHeader(status)
-}
-
-func (a *answer) Write(p []byte) (int, error) {
-	if a.status == 0 {
-		a.WriteHeader(http.StatusOK)
-	}
-	n, err := a.ResponseWriter.Write(p)
-	if n > 0 && a.watch != nil {
-		a.watch.touch()
-	}
-	return n, err
-}
-
-// Hijack hands the connection over to another protocol.
-func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	c, rw, err := http.NewResponseController(a.ResponseWriter).Hijack()
-	if err != nil {
-		return nil, nil, err
-	}
-	a.status = http.StatusSwitchingProtocols
-	if a.conn != nil {
-		a.conn.Release()
-	}
-	return &touching{Conn: c, watch: a.watch}, rw, nil
-}
-
-// touching is a connection whose protocol was changed.
-type touching struct {
-	net.Conn
-	watch *watch
-}
-
-// Read reads.
-func (t *touching) Read(p []byte) (int, error) {
-	n, err := t.Conn.Read(p)
-	if n > 0 {
-		t.watch.touch()
-	}
-	return n, err
-}
-
-func (t *touching) Write(p []byte) (int, error) {
-	n, err := t.Conn.Write(p)
-	if n > 0 {
-		t.watch.touch()
-	}
-	return n, err
-}
-
-// conn is a caller's connection, of HTTP/1.
-type conn struct {
-	*wire.Conn
-	tls      *tls.ConnectionState // nil without TLS
-	trust    trust                // with TLS
-	lingered atomic.Bool
-}
-
-const (
-	// lingerTime and lingerBytes are how much is read, and dropped, of what a caller still sends when his connection is
-	// closed: what is not read has the kernel throw away the answer.
-	lingerTime  = 500 * time.Millisecond
-	lingerBytes = 1 << 20
-)
-
-// Close closes the connection.
-func (c *conn) Close() error {
-	if c.Stopped() && c.lingered.CompareAndSwap(false, true) {
-		c.linger()
-	}
-	return c.Conn.Close()
-}
-
-func (c *conn) linger() {
-	under := c.Conn.Conn
-	half, ok := under.(interface{ CloseWrite() error })
-	if !ok || half.CloseWrite() != nil || under.SetReadDeadline(time.Now().Add(lingerTime)) != nil {
-		return
-	}
-	_, _ = io.CopyN(io.Discard, under, lingerBytes) // until the caller has closed, or the time is over
-}
-
-type connKey struct{}
-
-func withConn(ctx context.Context, c net.Conn) context.Context {
-	if strict, ok := c.(*conn); ok {
-		return context.WithValue(ctx, connKey{}, strict)
-	}
-	return withTrust(ctx, c)
-}
-
-func connOf(ctx context.Context) *conn {
-	c, _ := ctx.Value(connKey{}).(*conn)
-	return c
 }
 
 // statusLabel is a status as metrics have it: those that are no status of HTTP are one.

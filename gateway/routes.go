@@ -13,6 +13,7 @@ type route struct {
 	name     string
 	upstream *upstream
 	rule     caller.Rule
+	upgrades bool // a connection may change its protocol
 }
 
 // routes find the route of a request, as quotahttp finds its rule.
@@ -61,7 +62,7 @@ func (c *Config) compileRoutes(p *problems, who *callers, to map[string]*upstrea
 		p.add("routes", "%d routes: write at most %d", len(c.Routes), maxRoutes)
 		return t, nil
 	}
-	if len(c.Routes) == 0 && c.Fallback == nil {
+	if len(c.Routes) == 0 && c.Fallback == nil && !c.lost("fallback") {
 		p.add("routes", "no request could pass: write at least one, or a fallback")
 	}
 	at := map[string]int{}
@@ -112,7 +113,11 @@ func (c *Config) compileRoute(p *problems, place string, one *RouteConfig, who *
 	names map[string]string, again bool,
 ) (*route, bool) {
 	before := len(*p)
-	r := &route{name: one.Name, upstream: to[one.Upstream], rule: caller.Rule{Unlimited: one.Unlimited}}
+	r := &route{name: one.Name, upstream: to[one.Upstream], rule: caller.Rule{Unlimited: one.Unlimited},
+		upgrades: *one.AllowUpgrades}
+	if r.upgrades && one.Unlimited && len(c.Upgrades) == 0 {
+		p.add(place+".allow_upgrades", "upgrades lists no protocol: list some, or remove it")
+	}
 	if earlier, dup := names[one.Name]; dup && !again {
 		p.add(place+".name", "%q is also that of %s: give each its own", one.Name, earlier)
 	}

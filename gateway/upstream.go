@@ -101,7 +101,7 @@ func http1() *http.Protocols {
 // RoundTrip sends a request, and cuts it off when its answer does not begin in time.
 func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	w := watchOf(r.Context())
-	slow := time.AfterFunc(u.config.Timeout, func() { w.cut(errSlow) })
+	slow := time.AfterFunc(u.config.Timeout, func() { w.cut(w.blame(errSlow)) })
 	resp, err := u.transport.RoundTrip(r)
 	if !slow.Stop() && err == nil { // it is being cut off
 		err = errors.Join(errSlow, resp.Body.Close())
@@ -147,6 +147,7 @@ func newProxy(h *headers, failed func(http.ResponseWriter, *http.Request, error)
 // whether a body was read to its end before it takes what follows for the next request, so that is seen to here.
 func duplex(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.(*answer).keep() // the middleware hands on what it got
 		on := watchOf(r.Context())
 		if on.body == nil || r.ProtoMajor != 1 {
 			next.ServeHTTP(w, r)

@@ -21,7 +21,9 @@ func newGateway(o *options) *cobra.Command {
 		Short: "Run a reverse proxy that enforces quotas",
 		Long: `gateway runs a reverse proxy: it finds out who calls, asks the cluster whether the caller's allowance has
 room, and hands on what may pass. The configuration is a YAML file; gateway/example has one. It is read again, with the
-files that it names, when they change and on SIGHUP: a bad one is refused as a whole, and that before stays in force.
+files that it names, when they have changed and then been the same for five seconds, and on SIGHUP at once: a bad one is
+refused as a whole, and that before stays in force. Rename finished files into place, as nobody can tell of one that
+grows more slowly whether it is complete.
 On SIGINT or SIGTERM it says no at /readyz, finishes what is under way, and ends.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -30,9 +32,13 @@ On SIGINT or SIGTERM it says no at /readyz, finishes what is under way, and ends
 			}
 			cfg, err := gateway.Load(config, os.Environ())
 			if err != nil {
-				return err
+				fmt.Fprintln(cmd.ErrOrStderr(), err) // a line for each problem
+				return errReported
 			}
 			if check {
+				for _, warning := range cfg.Warnings() {
+					fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", warning)
+				}
 				_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is good\n", config)
 				return err
 			}
@@ -45,7 +51,7 @@ On SIGINT or SIGTERM it says no at /readyz, finishes what is under way, and ends
 		},
 	}
 	cmd.Flags().StringVar(&config, "config", "", "the gateway's configuration file")
-	cmd.Flags().BoolVar(&check, "check", false, "only say whether the configuration, with its files, is good")
+	cmd.Flags().BoolVar(&check, "check", false, "only say whether the configuration and its files are good")
 	cmd.AddCommand(newGatewayKey(), newGatewayDemo(o))
 	return cmd
 }

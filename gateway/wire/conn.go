@@ -1,7 +1,9 @@
 package wire
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"net"
 	"sync/atomic"
 )
@@ -41,7 +43,11 @@ type Conn struct {
 	net.Conn
 	refused  func(Shape)
 	parser   parser
+	held     []byte // was read beyond a request's end, and is not parsed; no more than one Read of the server asked for
+	skipped  bool   // an empty line, since the last request
 	bad      Shape
+	fault    atomic.Pointer[error]
+	serving  atomic.Bool
 	released atomic.Bool
 	stopped  atomic.Bool
 }
@@ -57,29 +63,128 @@ func New(c net.Conn, refused func(Shape)) *Conn {
 	return &Conn{Conn: c, refused: refused}
 }
 
-// Read reads what is well-formed. After the first that is not it fails with an *Error.
+// Read reads what is well-formed, of one request at a time. After the first that is not it fails with an *Error. While
+// a request is served that was read to its end, it reads 0 bytes, without an error, when the next one has begun or the
+// caller sends no more.
 func (c *Conn) Read(b []byte) (int, error) {
-	if c.released.Load() {
+	switch {
+	case c.released.Load():
+		if n := c.takeHeld(b); n > 0 {
+			return n, nil
+		}
 		return c.Conn.Read(b)
-	}
-	if c.stopped.Load() {
+	case c.stopped.Load():
 		return 0, ErrStopped
-	}
-	if c.bad != "" {
+	case c.bad != "":
 		return 0, &Error{c.bad}
+	case len(b) == 0:
+		return 0, nil
 	}
-	n, err := c.Conn.Read(b)
-	good, bad := c.parser.feed(b[:n])
-	if bad == "" {
-		return n, err
+	if c.parser.between() {
+		if quiet, err := c.edge(b); quiet || err != nil {
+			return 0, err
+		}
 	}
-	c.bad = bad
-	c.refused(bad)
-	if good > 0 {
-		return good, nil
-	}
-	return 0, &Error{bad}
+	return c.within(b)
 }
+
+// takeHeld takes what is held, as it came.
+func (c *Conn) takeHeld(b []byte) int {
+	n := copy(b, c.held)
+	if c.held = c.held[n:]; len(c.held) == 0 {
+		c.held = nil
+	}
+	return n
+}
+
+var emptyLine = []byte("\r\n")
+
+// edge waits, where one request ends, for a byte of the next, and drops one empty line before it. It is quiet when that
+// one must wait, for the request in front is served: what is wrong with it, or that there is none, is no business of
+// the one in front. b is room to read into.
+func (c *Conn) edge(b []byte) (quiet bool, err error) {
+	for {
+		if !c.skipped && bytes.HasPrefix(c.held, emptyLine) {
+			c.held, c.skipped = c.held[len(emptyLine):], true
+		}
+		if len(c.held) > 0 && (c.skipped || !bytes.HasPrefix(emptyLine, c.held)) {
+			return c.serving.Load(), nil
+		}
+		n, err := c.Conn.Read(b)
+		c.held = append(c.held, b[:n]...)
+		switch {
+		case n > 0 || err == nil: // an error comes again
+		case errors.Is(err, io.EOF) && c.serving.Load():
+			err = c.gone()
+			return err == nil, err
+		case errors.Is(err, io.EOF) && len(c.held) > 0:
+			return false, nil
+		default:
+			return false, err
+		}
+	}
+}
+
+// gone tells, of a caller who sends no more, whether he has gone. Over TLS one who still reads has said that he ends,
+// and has not ended the connection; that is waited for. Without TLS there is no telling before something is written.
+func (c *Conn) gone() error {
+	secured, ok := c.Conn.(interface{ NetConn() net.Conn })
+	if !ok {
+		return nil
+	}
+	var one [1]byte
+	_, err := secured.NetConn().Read(one[:])
+	return err
+}
+
+// within reads on in a request, or begins one.
+func (c *Conn) within(b []byte) (int, error) {
+	var err error
+	part := c.held[:min(len(b), len(c.held))]
+	fresh := len(part) == 0
+	if fresh {
+		var n int
+		n, err = c.Conn.Read(b)
+		part = b[:n]
+	}
+	good, bad := c.parser.feed(part)
+	if fresh {
+		c.held = append([]byte(nil), part[good:]...)
+	} else {
+		c.takeHeld(b[:good])
+	}
+	switch {
+	case bad != "":
+		c.bad, c.held = bad, nil
+		c.blame(&Error{bad})
+		c.refused(bad)
+		if good == 0 {
+			return 0, &Error{bad}
+		}
+		return good, nil
+	case good > 0: // an error comes again
+		c.skipped = false
+		return good, nil
+	case errors.Is(err, io.EOF) && c.serving.Load():
+		c.blame(io.ErrUnexpectedEOF)
+	}
+	return 0, err
+}
+
+func (c *Conn) blame(err error) { c.fault.CompareAndSwap(nil, &err) }
+
+// Fault is why a request could not be read to its end by fault of the caller: an *Error, io.ErrUnexpectedEOF when he
+// ends within it; nil when there is none. It is known before the Read that fails returns.
+func (c *Conn) Fault() error {
+	if err := c.fault.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// Serving tells whether a request that was read is being served: from when its head is read to when its answer is
+// written, which is between http.StateActive and the next state.
+func (c *Conn) Serving(yes bool) { c.serving.Store(yes) }
 
 // Stop has Read fail from now on. It is for when the rest of a body is not read, behind which the next request would
 // begin: net/http then closes the connection.

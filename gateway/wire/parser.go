@@ -38,7 +38,10 @@ type parser struct {
 	length                  int64
 }
 
-// feed follows b, and returns how many bytes of it are good, and what is wrong with the next.
+// between reports whether a request has ended, or none has come, and nothing is there of the next.
+func (p *parser) between() bool { return p.state == inRequestLine && len(p.line) == 0 }
+
+// feed follows b to the end of a request, and returns how many bytes of it are good, and what is wrong with the next.
 func (p *parser) feed(b []byte) (good int, bad Shape) {
 	for i := 0; i < len(b); {
 		var n int
@@ -50,10 +53,13 @@ func (p *parser) feed(b []byte) (good int, bad Shape) {
 		default:
 			n, bad = p.piece(b[i:])
 		}
+		i += n
 		if bad != "" {
 			return i, bad
 		}
-		i += n
+		if p.between() {
+			return i, ""
+		}
 	}
 	return len(b), ""
 }
@@ -82,7 +88,7 @@ func (p *parser) chunk(b []byte) (int, Shape) {
 	return 1, ""
 }
 
-// piece takes what of a line is in b.
+// piece takes what of a line is in b; of one at fault, what comes before its end, or the byte at fault.
 func (p *parser) piece(b []byte) (int, Shape) {
 	end := bytes.IndexByte(b, '\n')
 	part := b
@@ -92,21 +98,25 @@ func (p *parser) piece(b []byte) (int, Shape) {
 	if len(p.line)+len(part) > maxLineBytes {
 		return 0, LongLine
 	}
-	endsInCR := len(p.line) > 0 && p.line[len(p.line)-1] == '\r'
-	cr := bytes.IndexByte(part, '\r')
-	if endsInCR && len(part) > 0 || cr >= 0 && cr < len(part)-1 {
+	if len(p.line) > 0 && p.line[len(p.line)-1] == '\r' && len(part) > 0 {
 		return 0, BareCR
+	}
+	if cr := bytes.IndexByte(part, '\r'); cr >= 0 && cr < len(part)-1 {
+		return cr + 1, BareCR
 	}
 	p.line = append(p.line, part...)
 	if end < 0 {
 		return len(b), ""
 	}
 	if len(p.line) == 0 || p.line[len(p.line)-1] != '\r' {
-		return 0, BareLF
+		return end, BareLF
 	}
 	bad := p.whole(p.line[:len(p.line)-1])
 	p.line = p.line[:0]
-	return end + 1, bad
+	if bad != "" {
+		return end, bad
+	}
+	return end + 1, ""
 }
 
 // whole takes a line without its end.
