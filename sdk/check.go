@@ -44,13 +44,12 @@ func (c *Client) check(ctx context.Context, k *check) (Decision, error) {
 	if d, off := c.switchedOff(k, now); off {
 		return d, nil
 	}
-	leave, err := c.admit(k, now)
-	if err != nil {
+	if err := c.admit(k, now); err != nil {
 		return Decision{}, err
 	}
-	defer leave()
-	r := c.newRun(ctx, *k, now)
-	defer r.timer.Stop()
+	defer c.leave(k)
+	r := c.newRun(ctx, k, now)
+	defer r.end()
 	d, failed := r.decide(ctx)
 	if failed == nil {
 		r.remember(k, &d)
@@ -105,27 +104,28 @@ func disabledDecision(set *class.Set) Decision {
 	}
 }
 
-// admit lets a check out of this client, within its bounds. leave is to be called when it is over.
-func (c *Client) admit(k *check, now time.Time) (leave func(), err error) {
+// admit lets a check out of this client, within its bounds. Then leave is due when it is over.
+func (c *Client) admit(k *check, now time.Time) error {
 	if ok, wait := c.ceiling.Take(c.at(now), k.principal); !ok {
 		e := newError(quotaerr.Overloaded, "this principal hammers: more checks in a second than the ceiling of this client")
 		e.RetryAfter = time.Duration(wait)
-		return nil, e
+		return e
 	}
 	if !c.flight.Enter(k.principal) {
-		return nil, newError(quotaerr.Overloaded,
+		return newError(quotaerr.Overloaded,
 			"as many checks of this principal are in flight as this client lets one have")
 	}
 	if c.inFlight.Add(1) > int64(c.settings.maxInFlight) {
 		c.inFlight.Add(-1)
 		c.flight.Leave(k.principal)
-		return nil, newError(quotaerr.Overloaded, "as many checks are in flight as this client may have")
+		return newError(quotaerr.Overloaded, "as many checks are in flight as this client may have")
 	}
-	principal := k.principal // k stays off the heap
-	return func() {
-		c.inFlight.Add(-1)
-		c.flight.Leave(principal)
-	}, nil
+	return nil
+}
+
+func (c *Client) leave(k *check) {
+	c.inFlight.Add(-1)
+	c.flight.Leave(k.principal)
 }
 
 // remember keeps a denial as a hint: of a first send, under the newest revision that is known, while the watch is live.

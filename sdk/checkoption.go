@@ -4,13 +4,11 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/quorate/quorate/policy"
-	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
 	"github.com/quorate/quorate/sdk/internal/bound"
 	"github.com/quorate/quorate/sdk/internal/hints"
+	"github.com/quorate/quorate/sdk/internal/link"
 )
 
 // check is what is asked for, with its options.
@@ -86,16 +84,14 @@ func (k *check) key() hints.Key {
 	return key
 }
 
-// request is the check as it is sent for the n-th time, from 1, by a route's epoch.
-func (k *check) request(epoch uint64, n int) *quoratev1.CheckRequest {
-	r := &quoratev1.CheckRequest{
-		Principal: k.principal, ApiClass: k.class, DecisionId: k.id, Tier: k.tier, Cost: proto.Int64(k.cost),
-		RouteEpoch: epoch, Attempt: uint32(n),
+// request makes to the check as it is sent for the n-th time, from 1, by a route's epoch.
+func (k *check) request(to *link.Check, epoch uint64, n int) {
+	*to = link.Check{
+		Principal: k.principal, Class: k.class, ID: k.id, Tier: k.tier, Cost: k.cost, Epoch: epoch, Attempt: uint32(n),
 	}
 	for _, c := range k.also {
-		r.Also = append(r.Also, &quoratev1.Charge{ApiClass: c.Class, Tier: c.Tier, Cost: proto.Int64(c.cost())})
+		to.Also = append(to.Also, link.Charge{Class: c.Class, Tier: c.Tier, Cost: c.cost()})
 	}
-	return r
 }
 
 // validate refuses what the owner would refuse as malformed, and does not send it.

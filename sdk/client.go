@@ -45,6 +45,7 @@ type Client struct {
 	era      atomic.Uint64
 	revising sync.Mutex
 	changed  bell
+	runs     sync.Pool // of *run
 
 	inFlight                       atomic.Int64
 	sends, retries, withheld, lost atomic.Uint64

@@ -130,18 +130,18 @@ func TestCrowdAfterAnAttempt(t *testing.T) {
 			{"after a refusal", &link.Result{Refusal: &quoratev1.Refusal{Reason: string(quotaerr.NotLeader)}},
 				quotaerr.Overloaded, false},
 		} {
-			r := client.newRun(bg(), check{principal: "acme", class: "allow"}, time.Now())
+			r := client.newRun(bg(), &check{principal: "acme", class: "allow"}, time.Now())
 			if tt.before != nil {
 				r.attempts.Route, r.attempts.Asked = route, append(r.attempts.Asked, route.Node.ID)
-				_, _ = r.next(route, route.Node, *tt.before)
+				_, _ = r.next(route, route.Node, tt.before)
 			}
 			r.attempts.Route, r.attempts.Asked = route, append(r.attempts.Asked, route.Node.ID)
 			r.deadlineNanos = client.now()
-			step, why := r.next(route, route.Node, crowded)
+			step, why := r.next(route, route.Node, &crowded)
 			if step.Action != router.GiveUp || step.FailureMode != tt.mode || why.Reason != tt.reason {
 				t.Errorf("%s: %+v, %v", tt.name, step, why)
 			}
-			r.timer.Stop()
+			r.end()
 		}
 	})
 }

@@ -64,13 +64,14 @@ func TestRestartIsOutlasted(t *testing.T) {
 // Shows that why a node could not be reached is told also where the last attempt only had no time left to find out.
 func TestWhyUnreached(t *testing.T) {
 	world(t, 1, alwaysAllow, func(t *testing.T, c *cluster, client *Client) {
-		r := client.newRun(bg(), checkOf("acme", "deny", nil), time.Now())
-		defer r.timer.Stop()
+		k := checkOf("acme", "deny", nil)
+		r := client.newRun(bg(), &k, time.Now())
+		defer r.end()
 		refused := errors.New("connection refused")
 		route, _ := client.table.Lookup("acme")
 		for _, err := range []error{refused, link.ErrTimeout} {
 			r.attempts.Route, r.attempts.Asked = route, append(r.attempts.Asked, "a")
-			_, why := r.next(route, route.Node, link.Result{Err: err, Unsent: true})
+			_, why := r.next(route, route.Node, &link.Result{Err: err, Unsent: true})
 			if !errors.Is(why.Cause, refused) || why.Reason != quotaerr.NoQuorum {
 				t.Errorf("%v: %v", err, why)
 			}

@@ -14,12 +14,15 @@ import (
 )
 
 // run is one decision that is asked for: its attempts, one after another, until there is an answer or no time.
+//
+// Runs are kept for other decisions when they are over: what a decision needs is allocated with them.
 type run struct {
 	c     *Client
 	k     check
-	timer *time.Timer // fires at the deadline
-	round uint64      // of the hints
-	era   uint64      // of the policies
+	call  *link.Call
+	asked [router.MaxSends]string // room for attempts.Asked
+	round uint64                  // of the hints
+	era   uint64                  // of the policies
 
 	start      time.Time
 	startNanos int64
@@ -35,16 +38,28 @@ type run struct {
 }
 
 // newRun begins a decision: the class's timeout runs from now.
-func (c *Client) newRun(ctx context.Context, k check, now time.Time) *run {
-	if !k.ownID {
-		k.id = c.nextID()
+func (c *Client) newRun(ctx context.Context, k *check, now time.Time) *run {
+	r, _ := c.runs.Get().(*run)
+	if r == nil {
+		r = &run{call: link.NewCall()}
 	}
-	r := &run{c: c, k: k, start: now, startNanos: c.at(now), round: c.hints.Round(), era: c.era.Load()}
-	timeout, horizon := c.timeouts(&k)
+	*r = run{c: c, k: *k, call: r.call, start: now, startNanos: c.at(now), round: c.hints.Round(), era: c.era.Load()}
+	if !k.ownID {
+		r.k.id = c.nextID()
+	}
+	timeout, horizon := c.timeouts(k)
 	timeout = r.bounded(ctx, timeout, horizon)
-	r.timer = time.NewTimer(timeout)
 	r.deadlineNanos, r.attempts.HorizonNanos = r.startNanos+int64(timeout), int64(horizon)
+	r.attempts.Asked = r.asked[:0]
 	return r
+}
+
+// end keeps the run for another decision. Nobody may use it any more.
+func (r *run) end() {
+	c := r.c
+	r.call.Check = link.Check{}
+	*r = run{call: r.call}
+	c.runs.Put(r)
 }
 
 // timeouts are the shortest timeout and replay horizon of the check's classes.
@@ -69,15 +84,15 @@ func (r *run) decide(ctx context.Context) (Decision, *failed) {
 	for {
 		r.attempts.Route, r.attempts.Asked = route, append(r.attempts.Asked, node.ID)
 		res := r.send(ctx, node, epoch)
-		if res.Decision != nil {
-			d, err := r.understand(res.Decision)
+		if res.Decided {
+			d, err := r.understand(&res.Decision)
 			if err == nil {
 				r.learnLeader(route, node, res.Leader)
 				r.sentNanos, r.receivedNanos = res.SentNanos, res.ReceivedNanos
 				r.c.seenRevision(r.era, d.PolicyRevision)
 				return d, nil
 			}
-			res = link.Result{Err: err}
+			res = &link.Result{Err: err}
 		}
 		if err := r.c.canceled(ctx); err != nil && res.Err != nil {
 			return Decision{}, over(err)
@@ -123,19 +138,18 @@ func (r *run) firstRoute(ctx context.Context) (router.Route, *failed) {
 // nodes that could not be reached so far.
 func (r *run) awaitConfig(ctx context.Context) *failed {
 	c := r.c
-	select {
-	case <-c.watcher.Ready():
+	if c.watcher.Known() {
 		return nil
-	default:
 	}
+	timer := time.NewTimer(time.Duration(r.deadlineNanos - c.now()))
+	defer timer.Stop()
 	select {
 	case <-c.watcher.Ready():
 		timeout, horizon := c.timeouts(&r.k)
 		r.deadlineNanos, r.attempts.HorizonNanos = r.startNanos+int64(r.bounded(ctx, timeout, horizon)), int64(horizon)
-		r.timer.Reset(time.Duration(r.deadlineNanos - c.now()))
 		return nil
 	case <-c.watcher.Tried():
-	case <-r.timer.C:
+	case <-timer.C:
 	case <-ctx.Done():
 	case <-c.life.Done():
 	}
@@ -164,20 +178,22 @@ func epochOf(r router.Route) uint64 {
 	return r.Epoch
 }
 
-// send makes one attempt.
-func (r *run) send(ctx context.Context, node router.Node, epoch uint64) link.Result {
+// send makes one attempt. The result is valid until the next one.
+func (r *run) send(ctx context.Context, node router.Node, epoch uint64) *link.Result {
 	l, err := r.c.nodes.to(node)
 	if err != nil {
-		return link.Result{Err: err, Unsent: true}
+		return &link.Result{Err: err, Unsent: true}
 	}
 	if r.firstNanos == 0 {
 		r.firstNanos = r.c.now()
 	}
-	res := l.Ask(ctx, r.k.request(epoch, r.sent+1), r.deadlineNanos, r.timer.C)
+	r.k.request(&r.call.Check, epoch, r.sent+1)
+	l.Ask(ctx, r.call, r.deadlineNanos)
+	res := &r.call.Result
 	if !res.Unsent {
 		if r.sent++; r.sent == 1 {
 			r.c.sends.Add(1)
-			l.Retries.Earn(r.c.now())
+			l.Retries.Earn(res.ReceivedNanos)
 		} else {
 			r.c.retries.Add(1)
 		}
@@ -186,12 +202,12 @@ func (r *run) send(ctx context.Context, node router.Node, epoch uint64) link.Res
 }
 
 // next is what to do after an attempt without a decision, and why there was none.
-func (r *run) next(route router.Route, node router.Node, res link.Result) (router.Step, *quotaerr.Error) {
+func (r *run) next(route router.Route, node router.Node, res *link.Result) (router.Step, *quotaerr.Error) {
 	// Where an attempt before got no answer there was little time left to be queued in: what is wrong is that.
-	res.Crowded = res.Crowded && r.unreached == nil && !r.attempts.MaybeConsumed
-	why, f := failureOf(res)
+	crowded := res.Crowded && r.unreached == nil && !r.attempts.MaybeConsumed
+	why, f := failureOf(res, crowded)
 	switch {
-	case !res.Unsent || res.Crowded || res.Err == nil:
+	case !res.Unsent || crowded || res.Err == nil:
 	case !late(res.Err):
 		r.unreached = res.Err
 	case r.unreached != nil: // the last attempt only had no time left to find it out again
@@ -223,7 +239,7 @@ func late(err error) bool {
 
 // failureOf is why an attempt got no decision, for the operator and for the router. A reason that is not known, and an
 // answer of a kind that is not known, is internal.
-func failureOf(res link.Result) (*quotaerr.Error, router.Failure) {
+func failureOf(res *link.Result, crowded bool) (*quotaerr.Error, router.Failure) {
 	switch refusal := res.Refusal; {
 	case res.Err != nil && errors.Is(res.Err, errNotUnderstood):
 		return quotaerr.Wrap(quotaerr.Internal, res.Err, notUnderstood), router.Failure{Reason: string(quotaerr.Internal)}
@@ -232,7 +248,7 @@ func failureOf(res link.Result) (*quotaerr.Error, router.Failure) {
 		switch {
 		case errors.Is(res.Err, link.ErrUnknownCall):
 			why = quotaerr.Wrap(quotaerr.NoQuorum, res.Err, "the node cannot be asked")
-		case res.Crowded:
+		case crowded:
 			why = quotaerr.New(quotaerr.Overloaded, "there are more checks under way than are sent in their time")
 			return why, router.Failure{Reason: string(quotaerr.Overloaded), Unsent: true}
 		case res.Unsent:
@@ -266,7 +282,7 @@ const (
 )
 
 // affords reports whether the budget has a retry. What has not left this process costs nothing.
-func (r *run) affords(to router.Node, route router.Route, res link.Result) bool {
+func (r *run) affords(to router.Node, route router.Route, res *link.Result) bool {
 	if res.Unsent {
 		return true
 	}
@@ -352,27 +368,31 @@ func (r *run) failure(why *quotaerr.Error) *Error {
 var errNotUnderstood = errors.New("the decision is of a kind that is not known here")
 
 // understand takes a decision that says what it must. Everything else is none, and never an allow.
-func (r *run) understand(p *quoratev1.Decision) (Decision, error) {
-	reason := quotaerr.Reason(p.GetReason())
-	allowed := p.GetOutcome() == quoratev1.Outcome_OUTCOME_ALLOWED && reason == quotaerr.Allowed
-	denied := p.GetOutcome() == quoratev1.Outcome_OUTCOME_DENIED && reason.IsDecision() && reason != quotaerr.Allowed
-	if !allowed && !denied || p.GetDecisionId() != r.k.id {
+func (r *run) understand(p *link.Decision) (Decision, error) {
+	reason := quotaerr.Reason(p.Reason)
+	allowed := p.Outcome == quoratev1.Outcome_OUTCOME_ALLOWED && reason == quotaerr.Allowed
+	denied := p.Outcome == quoratev1.Outcome_OUTCOME_DENIED && reason.IsDecision() && reason != quotaerr.Allowed
+	if !allowed && !denied || p.ID != r.k.id {
 		return Decision{}, errNotUnderstood
 	}
 	d := Decision{
-		Allowed: allowed, Source: SourceOwner, Reason: p.GetReason(), Limit: p.GetLimit(), Remaining: p.GetRemaining(),
-		PolicyVersion: p.GetPolicyVersion(), PolicyRevision: p.GetPolicyRevision(), ID: r.k.id,
-		Replayed: p.GetReplayed(), Recorded: p.GetRecorded(), Attempts: r.sent,
+		Allowed: allowed, Source: SourceOwner, Reason: p.Reason, Limit: p.Limit, Remaining: p.Remaining,
+		PolicyVersion: p.PolicyVersion, PolicyRevision: p.PolicyRevision, ID: r.k.id,
+		Replayed: p.Replayed, Recorded: p.Recorded, Attempts: r.sent,
 	}
-	if p.GetRetryAt() != nil {
-		d.RetryAfter = time.Duration(min(max(0, p.GetRetryAfterMs()), maxWaitMillis)) * time.Millisecond
+	if p.Dated {
+		d.RetryAfter = time.Duration(min(max(0, p.RetryAfterMillis), maxWaitMillis)) * time.Millisecond
 		d.RetryAt = time.Now().Add(d.RetryAfter)
 	}
-	for _, l := range p.GetLimits() {
-		d.Limits = append(d.Limits, LimitState{
-			Name: l.GetName(), Limit: l.GetLimit(), Window: l.GetWindow().AsDuration(), Remaining: l.GetRemaining(),
-			Reset: time.Duration(min(max(0, l.GetResetMs()), maxWaitMillis)) * time.Millisecond,
-		})
+	if len(p.Limits) > 0 {
+		d.Limits = make([]LimitState, len(p.Limits))
+	}
+	for i := range p.Limits {
+		l := &p.Limits[i]
+		d.Limits[i] = LimitState{
+			Name: l.Name, Limit: l.Limit, Window: l.Window, Remaining: l.Remaining,
+			Reset: time.Duration(min(max(0, l.ResetMillis), maxWaitMillis)) * time.Millisecond,
+		}
 	}
 	return d, nil
 }

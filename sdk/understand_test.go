@@ -4,32 +4,27 @@ import (
 	"fmt"
 	"testing"
 
-	"google.golang.org/protobuf/proto"
-
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
+	"github.com/quorate/quorate/sdk/internal/link"
 )
 
-// Shows that no bytes that a node may send as a decision panic, and that they are an allow only if they say so, with the
-// reason of one, to this very check.
+// Shows that whatever a node sends as a decision is an allow only if it says so, with the reason of one, to this very
+// check, and that no wait that it tells is negative.
 func FuzzUnderstand(f *testing.F) {
-	for _, r := range []reply{allow(), deny(1 << 40)} {
-		r.decision.DecisionId = "x"
-		r.decision.Limits = []*quoratev1.LimitState{{Name: "m", ResetMs: -5}, {}}
-		b, err := proto.Marshal(r.decision)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(b)
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		p := &quoratev1.Decision{}
-		if proto.Unmarshal(b, p) != nil {
-			return
+	f.Add(int32(1), "allowed", "x", int64(0), int64(-5))
+	f.Add(int32(2), "quota_exhausted", "x", int64(1<<40), int64(1<<62))
+	f.Add(int32(2), "allowed", "x", int64(0), int64(0))
+	f.Add(int32(1), "allowed", "y", int64(-1<<63), int64(0))
+	f.Fuzz(func(t *testing.T, outcome int32, reason, id string, retryMillis, resetMillis int64) {
+		p := &link.Decision{
+			Outcome: quoratev1.Outcome(outcome), Reason: reason, ID: id, Dated: true, RetryAfterMillis: retryMillis,
+			Limits: []link.Limit{{Name: "m", ResetMillis: resetMillis}, {}},
 		}
 		r := &run{k: check{id: "x"}}
 		d, err := r.understand(p)
-		says := p.GetOutcome() == quoratev1.Outcome_OUTCOME_ALLOWED && p.GetReason() == "allowed" && p.GetDecisionId() == "x"
-		if d.Allowed != says || err != nil && d.Source != SourceNone || d.RetryAfter < 0 {
+		says := p.Outcome == quoratev1.Outcome_OUTCOME_ALLOWED && reason == "allowed" && id == "x"
+		if d.Allowed != says || err != nil && d.Source != SourceNone || d.RetryAfter < 0 ||
+			err == nil && d.Limits[0].Reset < 0 {
 			t.Errorf("%v became %+v, %v", p, d, err)
 		}
 	})

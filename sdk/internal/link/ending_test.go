@@ -58,7 +58,7 @@ func TestAnsweredThenEnded(t *testing.T) {
 			for j := range 100 {
 				name := fmt.Sprint(i, "-", j)
 				r := ask(n, name, 10*time.Second)
-				if _, decided := answered.Load(name); decided && r.Decision == nil {
+				if _, decided := answered.Load(name); decided && !r.Decided {
 					lost.Add(1)
 				}
 			}
@@ -90,10 +90,8 @@ func TestAnswersOutliveTheirStream(t *testing.T) {
 		s := n.stream
 		n.mu.Unlock()
 		n.sent(s, io.EOF)
-		n.answered(s, &quoratev1.CheckStreamResponse{Answers: []*quoratev1.StreamedAnswer{{
-			Sequence: 1, Answer: &quoratev1.StreamedAnswer_Decision{Decision: &quoratev1.Decision{DecisionId: "x"}},
-		}}})
-		if r := <-got; r.Decision.GetDecisionId() != "x" {
+		n.answered(s, []answer{{sequence: 1, decided: true, id: []byte("x")}})
+		if r := <-got; r.Decision.ID != "x" {
 			t.Errorf("%+v", r)
 		}
 	})
@@ -105,14 +103,10 @@ func TestUnsentIsNotOwed(t *testing.T) {
 	linked(t, late, func(t *testing.T, n *Node) {
 		gone, cancel := context.WithCancel(context.Background())
 		cancel()
-		tooLate := func() Result {
-			return n.Ask(context.Background(), &quoratev1.CheckRequest{Principal: "x"}, n.now(), nil)
-		}
+		tooLate := func() Result { return askBy(context.Background(), n, "x", n.now()) }
 		for _, first := range []func() Result{
 			tooLate, // the stream opens for it
-			func() Result {
-				return n.Ask(gone, &quoratev1.CheckRequest{Principal: "x"}, n.now()+int64(time.Second), nil)
-			},
+			func() Result { return askBy(gone, n, "x", n.now()+int64(time.Second)) },
 			tooLate,
 		} {
 			if r := first(); r.Err == nil || !r.Unsent {

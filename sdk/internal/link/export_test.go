@@ -4,9 +4,9 @@ package link
 func (n *Node) Waiting() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	waiting := n.queue.Len()
+	waiting := n.queue.count
 	if n.stream != nil {
-		waiting += len(n.stream.waiting)
+		waiting += n.stream.waiting.count
 	}
 	return waiting
 }

@@ -60,9 +60,15 @@ func elapse(d time.Duration) { <-time.After(d) }
 
 // ask asks with a timeout.
 func ask(n *Node, name string, timeout time.Duration) Result {
-	t := time.NewTimer(timeout)
-	defer t.Stop()
-	return n.Ask(context.Background(), &quoratev1.CheckRequest{Principal: name}, n.now()+int64(timeout), t.C)
+	return askBy(context.Background(), n, name, n.now()+int64(timeout))
+}
+
+// askBy asks with a deadline.
+func askBy(ctx context.Context, n *Node, name string, deadlineNanos int64) Result {
+	c := NewCall()
+	c.Check.Principal, c.Check.ID = name, name
+	n.Ask(ctx, c, deadlineNanos)
+	return c.Result
 }
 
 // echo answers each check of a frame with its principal as the decision's id.
@@ -116,7 +122,7 @@ func TestAnswersFindTheirChecks(t *testing.T) {
 		for i := range 50 {
 			all.Go(func() {
 				name := fmt.Sprint(i)
-				if r := ask(n, name, time.Second); r.Err != nil || r.Decision.GetDecisionId() != name {
+				if r := ask(n, name, time.Second); r.Err != nil || r.Decision.ID != name {
 					t.Errorf("%s got %+v", name, r)
 				}
 			})
@@ -193,7 +199,7 @@ func TestSilentIsGivenUp(t *testing.T) {
 		mu.Lock()
 		dumb = false
 		mu.Unlock()
-		if r := ask(n, "y", time.Second); r.Decision.GetDecisionId() != "y" || n.Suspect() {
+		if r := ask(n, "y", time.Second); r.Decision.ID != "y" || n.Suspect() {
 			t.Errorf("%+v, suspect %t", r, n.Suspect())
 		}
 	})
@@ -251,7 +257,7 @@ func TestCrowded(t *testing.T) {
 		if r := ask(n, "x", time.Second); r.Err != nil {
 			t.Fatal(r.Err)
 		}
-		r := n.Ask(context.Background(), &quoratev1.CheckRequest{Principal: "x"}, n.now(), nil)
+		r := askBy(context.Background(), n, "x", n.now())
 		if !errors.Is(r.Err, ErrTimeout) || !r.Unsent || !r.Crowded {
 			t.Errorf("too late: %+v", r)
 		}
@@ -287,7 +293,7 @@ func TestSuspectIsNotCrowded(t *testing.T) {
 			t.Fatalf("%+v", r)
 		}
 		ask(n, "x", time.Millisecond) // opens a stream again
-		r := n.Ask(context.Background(), &quoratev1.CheckRequest{Principal: "x"}, n.now(), nil)
+		r := askBy(context.Background(), n, "x", n.now())
 		if !errors.Is(r.Err, ErrTimeout) || !r.Unsent || r.Crowded {
 			t.Errorf("%+v", r)
 		}

@@ -1,7 +1,6 @@
 package link
 
 import (
-	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/quorate/quorate/internal/errtable"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
@@ -38,26 +36,6 @@ var (
 	errSilent      = errors.New("the node has answered nothing for a second, and was given up")
 )
 
-// Result is what became of one check. Without Err it is an answer.
-type Result struct {
-	Decision *quoratev1.Decision
-	// Refusal is why there is no decision; with neither, the answer is of a kind that is not known here.
-	Refusal *quoratev1.Refusal
-	// Unsure: the refusal is that of a whole stream, and the check may have been decided before.
-	Unsure bool
-	// Leader is who leads, where it is not the node that was asked and is known.
-	Leader string
-	// Err is why there was no answer.
-	Err error
-	// Unsent: the check has not left this process, or nobody has read it. Nothing was consumed.
-	Unsent bool
-	// Crowded: its time was over while it was still queued, although the node is there and takes what it is sent. There
-	// is more to do than time, here or there; nothing was consumed.
-	Crowded bool
-	// SentNanos is the clock's reading before the check was sent, ReceivedNanos when the answer was there.
-	SentNanos, ReceivedNanos int64
-}
-
 // Counters are shared by the links of a client.
 type Counters struct{ Frames, GivenUp atomic.Uint64 }
 
@@ -75,46 +53,43 @@ type Node struct {
 	wake     chan struct{} // for the sender, which sleeps while nothing is queued
 	work     sync.WaitGroup
 
-	mu           sync.Mutex // guards the rest
-	queue        list.List  // of *call, in order
-	stream       *stream    // to send over; nil while there is none
-	closed       bool
-	suspectUntil int64
-	watchdog     *time.Timer // runs only while something of the node is due
-	armed        bool
+	frames frames
+	// suspectUntil is set with mu held.
+	suspectUntil atomic.Int64
+
+	mu       sync.Mutex // guards the rest
+	queue    queue      // what is to be sent
+	stream   *stream    // to send over; nil while there is none
+	closed   bool
+	watchdog *time.Timer // runs only while something of the node is due
+	armed    bool
+
+	// deadlines are of all that is under way. expiry ends what is over, next at expiresNanos; neverNanos while nothing is
+	// to end.
+	deadlines    deadlines
+	expiry       *time.Timer
+	expiresNanos int64
 }
 
 // stream is one CheckStream. n.mu guards it. Of several at a time, all but the newest have ended at the other end, and
 // only what has come in is still to be handed out.
 type stream struct {
 	cancel   context.CancelFunc
-	grpc     grpc.BidiStreamingClient[quoratev1.CheckStreamRequest, quoratev1.CheckStreamResponse] // nil while it opens
-	next     uint64
-	waiting  map[uint64]*call
+	grpc     grpc.ClientStream // nil while it opens
+	waiting  awaited
 	answered bool
+	over     []*Call // whom its receiver is about to wake
 
 	// The clock's readings when: it began to open; the node began to owe an answer, 0 while it owes none; the frame that
 	// is being sent was begun, 0 when none is; the node answered last.
 	beganNanos, owedNanos, sendingNanos, heardNanos int64
 }
 
-// call is one check on its way. n.mu guards it, but for done.
-type call struct {
-	check         *quoratev1.CheckRequest
-	bytes         int
-	deadlineNanos int64
-	done          chan Result // has room for one
-	queued        *list.Element
-	stream        *stream
-	sequence      uint64
-	sentNanos     int64
-}
-
 // New makes a link over conn, which it owns from then on. now reads a monotonic clock.
 func New(conn *grpc.ClientConn, now func() int64, retries *budget.Budget, counters *Counters) *Node {
 	n := &Node{
 		Retries: retries, conn: conn, client: quoratev1.NewQuotaClient(conn), now: now, counters: counters,
-		wake: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), expiresNanos: neverNanos,
 	}
 	n.life, n.end = context.WithCancel(context.Background())
 	n.work.Go(n.send)
@@ -130,8 +105,10 @@ func (n *Node) Close() {
 	if !n.closed {
 		n.closed = true
 		n.failAll(ErrClosed)
-		if n.watchdog != nil {
-			n.watchdog.Stop()
+		for _, t := range []*time.Timer{n.watchdog, n.expiry} {
+			if t != nil {
+				t.Stop()
+			}
 		}
 	}
 	n.mu.Unlock()
@@ -142,39 +119,42 @@ func (n *Node) Close() {
 
 // Suspect reports whether the node was given up a moment ago, and has not answered since.
 func (n *Node) Suspect() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.suspectUntil != 0 && n.now() < n.suspectUntil
+	until := n.suspectUntil.Load()
+	return until != 0 && n.now() < until
 }
 
-// Ask sends a check and waits for its result: until deadlineNanos, when expired is to fire, and until ctx is done. The
-// check must not be changed any more.
-func (n *Node) Ask(
-	ctx context.Context, check *quoratev1.CheckRequest, deadlineNanos int64, expired <-chan time.Time,
-) Result {
-	c := &call{
-		check: check, bytes: proto.Size(check) + envelopeBytes, deadlineNanos: deadlineNanos, done: make(chan Result, 1),
+// Ask sends a check and waits until it has a result, at the latest at deadlineNanos or when ctx is done. Until then the
+// call is not to be touched.
+func (n *Node) Ask(ctx context.Context, c *Call, deadlineNanos int64) {
+	c.Result = Result{Decision: Decision{Limits: c.Result.Decision.Limits[:0]}}
+	c.body = c.Check.append(c.body[:0])
+	if !n.enqueue(c, deadlineNanos) {
+		c.Result.Err, c.Result.Unsent = ErrClosed, true
+		return
 	}
-	if !n.enqueue(c) {
-		return Result{Err: ErrClosed, Unsent: true}
+	gone := ctx.Done()
+	if gone == nil { // there is one thing to wait for, which is cheaper
+		<-c.done
+		return
 	}
 	select {
-	case r := <-c.done:
-		return r
-	case <-expired:
-		return n.abandon(c, ErrTimeout)
-	case <-ctx.Done():
-		return n.abandon(c, ctx.Err())
+	case <-c.done:
+	case <-gone:
+		n.abandon(c, ctx.Err())
+		<-c.done // now, or it had its result already
 	}
 }
 
-func (n *Node) enqueue(c *call) bool {
+func (n *Node) enqueue(c *Call, deadlineNanos int64) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
 		return false
 	}
-	c.queued = n.queue.PushBack(c)
+	c.deadlineNanos, c.sentNanos, c.stream = deadlineNanos, 0, nil
+	n.deadlines.add(c)
+	n.queue.push(c)
+	n.expireBy(deadlineNanos)
 	n.rouse()
 	return true
 }
@@ -188,45 +168,58 @@ func (n *Node) rouse() {
 }
 
 // abandon ends a call that nobody waits for any more. An answer that is there already counts.
-func (n *Node) abandon(c *call, why error) Result {
+func (n *Node) abandon(c *Call, why error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	unsent := c.queued != nil
-	n.finish(c, Result{Err: why, Unsent: unsent, Crowded: unsent && n.takes(n.stream)})
-	return <-c.done
+	n.giveUp(c, why)
+}
+
+// giveUp gives a call a result without an answer, unless it has one. n.mu is held.
+func (n *Node) giveUp(c *Call, why error) {
+	n.finish(c, &Result{Err: why, Unsent: c.queued, Crowded: c.queued && n.takes(n.stream)})
 }
 
 // finish gives a call its result, unless it has one. n.mu is held.
-func (n *Node) finish(c *call, r Result) {
+func (n *Node) finish(c *Call, r *Result) {
+	if n.part(c) {
+		limits := c.Result.Decision.Limits
+		c.Result = *r
+		c.Result.Decision.Limits = limits
+		c.Result.SentNanos, c.Result.ReceivedNanos = c.sentNanos, n.now()
+		c.wake()
+	}
+}
+
+// part takes a call out of what is under way, and reports whether it still was. n.mu is held.
+func (n *Node) part(c *Call) bool {
 	switch {
-	case c.queued != nil:
-		n.queue.Remove(c.queued)
-		c.queued = nil
+	case c.queued:
+		n.queue.remove(c)
 	case c.stream != nil:
-		delete(c.stream.waiting, c.sequence)
+		c.stream.waiting.remove(c)
 		c.stream = nil
 	default:
-		return
+		return false
 	}
-	r.SentNanos, r.ReceivedNanos = c.sentNanos, n.now()
-	c.done <- r
+	n.deadlines.remove(c)
+	return true
 }
 
 // failAll gives every call a result without an answer, and ends the stream. n.mu is held.
 func (n *Node) failAll(why error) {
-	for e := n.queue.Front(); e != nil; e = n.queue.Front() {
-		n.finish(e.Value.(*call), Result{Err: why, Unsent: true})
+	for c := n.queue.first; c != nil; c = n.queue.first {
+		n.finish(c, &Result{Err: why, Unsent: true})
 	}
 	if s := n.stream; s != nil {
 		n.stream = nil
-		s.end(n, Result{Err: why})
+		s.end(n, &Result{Err: why})
 	}
 }
 
 // end ends a stream: what waits on it gets r. n.mu is held.
-func (s *stream) end(n *Node, r Result) {
+func (s *stream) end(n *Node, r *Result) {
 	s.cancel()
-	for _, c := range s.waiting {
+	for _, c := range s.waiting.all() {
 		n.finish(c, r)
 	}
 }
@@ -251,7 +244,7 @@ func (s *stream) dueSince() int64 {
 // its turn in this process. n.mu is held.
 func (n *Node) takes(s *stream) bool {
 	now := n.now()
-	return now >= n.suspectUntil && s != nil && s.grpc != nil &&
+	return now >= n.suspectUntil.Load() && s != nil && s.grpc != nil &&
 		(s.sendingNanos == 0 || s.heardNanos != 0 && now-s.heardNanos < int64(SilentAfter))
 }
 
@@ -284,9 +277,34 @@ func (n *Node) look() {
 		n.arm(left)
 		return
 	}
-	n.suspectUntil = n.now() + int64(suspectFor)
+	n.suspectUntil.Store(n.now() + int64(suspectFor))
 	n.counters.GivenUp.Add(1)
 	n.failAll(errSilent)
+}
+
+// expireBy has what is over at nanos ended then. n.mu is held.
+func (n *Node) expireBy(nanos int64) {
+	if n.expiresNanos <= nanos {
+		return // that is looked at before
+	}
+	n.expiresNanos = nanos
+	after := time.Duration(nanos - n.now())
+	if n.expiry == nil {
+		n.expiry = time.AfterFunc(after, n.expire)
+	} else {
+		n.expiry.Reset(after)
+	}
+}
+
+// expire ends the calls whose time is over, and comes back for the next one.
+func (n *Node) expire() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.expiresNanos = neverNanos
+	n.deadlines.expire(n.now(), func(c *Call) { n.giveUp(c, ErrTimeout) })
+	if next := n.deadlines.next(); next != neverNanos && !n.closed {
+		n.expireBy(next)
+	}
 }
 
 // doorReasons are the reasons with which a node refuses a whole stream, and not for want of a leader.
@@ -295,17 +313,17 @@ var doorReasons = map[quotaerr.Reason]bool{
 }
 
 // ofStream is what the end of a stream says to the checks that wait on it.
-func (s *stream) ofStream(err error) Result {
+func (s *stream) ofStream(err error) *Result {
 	e := errtable.FromStatus(err)
 	switch {
 	case s.answered:
 	case status.Code(err) == codes.Unimplemented: // whoever it is, he has not read what was sent
-		return Result{Err: fmt.Errorf("%w: %w", ErrUnknownCall, err), Unsent: true}
+		return &Result{Err: fmt.Errorf("%w: %w", ErrUnknownCall, err), Unsent: true}
 	case doorReasons[e.Reason]:
-		return Result{Unsure: true, Refusal: &quoratev1.Refusal{
+		return &Result{Unsure: true, Refusal: &quoratev1.Refusal{
 			Reason: string(e.Reason), Message: errtable.PublicMessage(e),
 			RetryAfterMs: errtable.Wait(e).Milliseconds(),
 		}}
 	}
-	return Result{Err: err}
+	return &Result{Err: err}
 }

@@ -7,9 +7,15 @@ import (
 	"runtime"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
+
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/sdk/internal/bound"
 )
+
+// checkStream describes the streams.
+var checkStream = grpc.StreamDesc{StreamName: "CheckStream", ServerStreams: true, ClientStreams: true}
 
 // send is the sender: while checks are queued it sends frame after frame.
 func (n *Node) send() {
@@ -36,7 +42,7 @@ func (n *Node) sendFrame() bool {
 		return false
 	}
 	n.counters.Frames.Add(1)
-	err := s.grpc.Send(frame)
+	err := s.grpc.SendMsg(frame)
 	n.sent(s, err)
 	return true
 }
@@ -65,7 +71,7 @@ func (n *Node) detach(s *stream, err error) {
 // open returns the stream, and opens one if there is none. If that fails, what is queued is told so.
 func (n *Node) open() (*stream, bool) {
 	n.mu.Lock()
-	if n.closed || n.queue.Len() == 0 {
+	if n.closed || n.queue.count == 0 {
 		n.mu.Unlock()
 		return nil, false
 	}
@@ -74,19 +80,21 @@ func (n *Node) open() (*stream, bool) {
 		return s, true
 	}
 	ctx, cancel := context.WithCancel(n.life)
-	s := &stream{cancel: cancel, waiting: map[uint64]*call{}, beganNanos: n.now()}
+	s := &stream{cancel: cancel, beganNanos: n.now()}
 	n.stream = s
 	n.arm(SilentAfter)
 	n.mu.Unlock()
 
-	g, err := n.client.CheckStream(ctx) // waits while the connection is being made
+	// waits while the connection is being made
+	g, err := n.conn.NewStream(ctx, &checkStream, quoratev1.Quota_CheckStream_FullMethodName, grpc.StaticMethod(),
+		grpc.ForceCodecV2(codec{}))
 
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
 	case n.stream != s: // given up or closed meanwhile
 		cancel()
-		return nil, n.queue.Len() > 0 && n.retryLater()
+		return nil, n.queue.count > 0 && n.retryLater()
 	case err != nil:
 		n.failAll(err)
 		return nil, false
@@ -103,77 +111,90 @@ func (n *Node) retryLater() bool {
 }
 
 // take makes a frame of the oldest checks that are queued; nil when there are none, or the stream is over.
-func (n *Node) take(s *stream) *quoratev1.CheckStreamRequest {
+func (n *Node) take(s *stream) mem.Buffer {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.stream != s || n.queue.Len() == 0 {
-		if n.queue.Len() > 0 {
+	if n.stream != s || n.queue.count == 0 {
+		if n.queue.count > 0 {
 			n.rouse()
 		}
 		return nil
 	}
-	now := n.now()
-	frame := &quoratev1.CheckStreamRequest{}
-	frame.Checks = make([]*quoratev1.StreamedCheck, 0, min(n.queue.Len(), bound.FrameChecks))
-	for room := bound.FrameBytes; len(frame.Checks) < bound.FrameChecks; {
-		e := n.queue.Front()
-		if e == nil {
+	now, checks := n.now(), 0
+	buffer := n.frames.Get(0)
+	frame := *buffer
+	for room := bound.FrameBytes; checks < bound.FrameChecks; {
+		c := n.queue.first
+		if c == nil {
 			break
 		}
-		c := e.Value.(*call)
 		if c.deadlineNanos <= now {
-			n.finish(c, Result{Err: ErrTimeout, Unsent: true, Crowded: n.takes(s)})
+			n.giveUp(c, ErrTimeout)
 			continue
 		}
-		if room -= c.bytes; room < 0 && len(frame.Checks) > 0 {
+		if room -= len(c.body) + envelopeBytes; room < 0 && checks > 0 {
 			break
 		}
-		n.queue.Remove(e)
-		s.next++
-		c.queued, c.stream, c.sequence, c.sentNanos = nil, s, s.next, now
-		s.waiting[c.sequence] = c
-		frame.Checks = append(frame.Checks, &quoratev1.StreamedCheck{
-			Sequence: c.sequence, Check: c.check,
-			TimeoutMicros: max(1, (c.deadlineNanos-now)/int64(time.Microsecond)),
-		})
+		n.queue.remove(c)
+		c.stream, c.sentNanos = s, now
+		s.waiting.add(c)
+		frame = appendStreamed(frame, c.sequence, c.body, max(1, (c.deadlineNanos-now)/int64(time.Microsecond)))
+		checks++
 	}
-	if len(frame.Checks) == 0 {
+	*buffer = frame
+	if checks == 0 {
+		n.frames.Put(buffer)
 		return nil
 	}
 	if s.sendingNanos = now; s.owedNanos == 0 {
 		s.owedNanos = now
 	}
 	n.arm(SilentAfter)
-	return frame
+	return mem.NewBuffer(buffer, &n.frames)
 }
 
 // receive hands the answers of a stream out until it ends.
 func (n *Node) receive(s *stream) {
+	in := &inbox{}
+	defer in.free()
 	for {
-		frame, err := s.grpc.Recv()
-		if err != nil {
+		if err := s.grpc.RecvMsg(in); err != nil {
 			n.broken(s, err)
 			return
 		}
-		n.answered(s, frame)
+		n.answered(s, in.answers)
+		in.free()
 	}
 }
 
-func (n *Node) answered(s *stream, frame *quoratev1.CheckStreamResponse) {
+// answered gives calls their answers. It is called by the stream's receiver alone.
+func (n *Node) answered(s *stream, answers []answer) {
+	n.settle(s, answers)
+	for _, c := range s.over { // who is woken asks again soon: nothing is held that he needs for that
+		c.wake()
+	}
+	s.over = s.over[:0]
+}
+
+// settle gives calls their answers, and notes whom to wake.
+func (n *Node) settle(s *stream, answers []answer) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	now := n.now()
 	s.answered = true
-	s.owedNanos, s.heardNanos = 0, n.now()
-	if n.stream == s {
-		n.suspectUntil = 0
+	s.owedNanos, s.heardNanos = 0, now
+	if n.stream == s && n.suspectUntil.Load() != 0 {
+		n.suspectUntil.Store(0)
 	}
-	for _, a := range frame.GetAnswers() {
-		if c := s.waiting[a.GetSequence()]; c != nil {
-			n.finish(c, Result{Decision: a.GetDecision(), Refusal: a.GetRefusal(), Leader: a.GetLeader()})
+	for i := range answers {
+		a := &answers[i]
+		if c := s.waiting.of(a.sequence); c != nil && n.part(c) {
+			c.answer(a, now)
+			s.over = append(s.over, c)
 		}
 	}
-	if len(s.waiting) > 0 {
-		s.owedNanos = s.heardNanos
+	if s.waiting.count > 0 {
+		s.owedNanos = now
 		n.arm(SilentAfter)
 	}
 }
@@ -186,7 +207,7 @@ func (n *Node) broken(s *stream, err error) {
 		n.stream = nil
 	}
 	s.end(n, s.ofStream(err))
-	if n.queue.Len() > 0 {
+	if n.queue.count > 0 {
 		n.rouse()
 	}
 }
