@@ -87,6 +87,7 @@ func (l *Load) Run(ctx context.Context) (*Report, error) {
 type running struct {
 	*Load
 	names   names
+	began   time.Time
 	rec     *recorder
 	work    sync.WaitGroup
 	stopped chan struct{} // closed when no more is to be sent
@@ -137,9 +138,11 @@ func (r *running) exhaust(ctx context.Context) error {
 // run is the load itself.
 func (r *running) run(ctx context.Context) (*Report, error) {
 	begin := time.Now()
+	r.began = begin
 	from := begin.Add(r.WarmUp)
 	to := from.Add(r.Duration)
 	r.rec = newRecorder(from, to, r.RatePerS > 0)
+	r.rec.watched = r.Progress != nil
 	r.stopped = make(chan struct{})
 	working, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -192,26 +195,33 @@ func (r *running) start(ctx context.Context, begin, to time.Time) {
 
 // closed sends the next check when the one before was answered.
 func (r *running) closed(ctx context.Context, worker int) {
+	ctx, cancel := context.WithCancel(ctx) // of its own, as a request has: to wait for one end of all is dear
+	defer cancel()
 	keys := r.Keys.picker(worker)
-	for sent := time.Now(); !r.over.Load(); {
+	for sent := r.now(); !r.over.Load(); {
 		sent = r.one(ctx, worker, &keys, sent, sent)
 	}
 }
 
 // open sends what is due.
 func (r *running) open(ctx context.Context, worker int, due <-chan time.Time) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	keys := r.Keys.picker(worker)
 	for at := range due {
-		r.one(ctx, worker, &keys, at, time.Now())
+		r.one(ctx, worker, &keys, at, r.now())
 	}
 }
+
+// now is the time by the clock that does not jump, which is half as dear to read as both.
+func (r *running) now() time.Time { return r.began.Add(time.Since(r.began)) }
 
 // one has a check decided, and returns when it was answered.
 func (r *running) one(ctx context.Context, worker int, keys *picker, due, sent time.Time) time.Time {
 	i := keys.next()
 	e := event{due: due, sent: sent, exhausted: r.Keys.ExhaustedShare > 0 && r.Keys.Exhausted(i)}
 	e.outcome, e.err = r.Target.Do(ctx, worker, r.names.of(i))
-	e.answered = time.Now()
+	e.answered = r.now()
 	r.rec.add(worker, &e)
 	return e.answered
 }
@@ -220,7 +230,7 @@ func (r *running) one(ctx context.Context, worker int, keys *picker, due, sent t
 func (r *running) watchLoad(done <-chan struct{}, until time.Time, stage string, length time.Duration) {
 	r.watch(done, until, stage, func() (float64, uint64, time.Duration) {
 		part := 1 - time.Until(until).Seconds()/max(length.Seconds(), 1e-9)
-		return min(max(part, 0), 1), r.rec.ended.Load(), r.rec.recentP99()
+		return min(max(part, 0), 1), r.rec.ended(), r.rec.recentP99()
 	})
 }
 

@@ -27,8 +27,8 @@ func (atOnce) Do(context.Context, int, string) (Outcome, error) { return Allowed
 
 // BenchmarkOne is all that the generator itself costs a check: choice, clock, histogram.
 func BenchmarkOne(b *testing.B) {
-	r := &running{Load: &Load{Target: atOnce{}, Keys: Keys{N: 100_000, Prefix: "p"}}}
 	now := time.Now()
+	r := &running{Load: &Load{Target: atOnce{}, Keys: Keys{N: 100_000, Prefix: "p"}}, began: now}
 	r.names, r.rec = r.Keys.names(), newRecorder(now, now.Add(time.Hour), false)
 	p := r.Keys.picker(0)
 	b.ReportAllocs()

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -33,8 +32,9 @@ type recorder struct {
 	// from and to bound what counts: by the instant at which a check was due, else by that at which it was answered.
 	from, to time.Time
 	byDue    bool
-	shards   [numShards]shard
-	ended    atomic.Uint64 // all that ended, for the progress
+	// watched: somebody asks for recentP99.
+	watched bool
+	shards  [numShards]shard
 }
 
 // shard is the part of one in numShards workers.
@@ -44,6 +44,7 @@ type shard struct {
 	lag      *hdrhistogram.Histogram // of the sending behind the due instant
 	recent   *hdrhistogram.Histogram // since the last progress
 	outcomes [numOutcomes]uint64
+	ended    uint64    // all that ended, for the progress
 	last     time.Time // the latest answer
 	refilled uint64
 	err      error // the first
@@ -67,12 +68,14 @@ type event struct {
 }
 
 func (r *recorder) add(worker int, e *event) {
-	r.ended.Add(1)
 	s := &r.shards[worker%numShards]
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.ended++
 	took := e.answered.Sub(e.due)
-	record(s.recent, took)
+	if r.watched {
+		record(s.recent, took)
+	}
 	at := e.answered
 	if r.byDue {
 		at = e.due
@@ -81,7 +84,9 @@ func (r *recorder) add(worker int, e *event) {
 		return
 	}
 	record(s.latency, took)
-	record(s.lag, e.sent.Sub(e.due))
+	if r.byDue { // a closed loop sends when it is due
+		record(s.lag, e.sent.Sub(e.due))
+	}
 	s.outcomes[e.outcome]++
 	if e.answered.After(s.last) {
 		s.last = e.answered
@@ -115,6 +120,17 @@ func (r *recorder) total() *shard {
 		s.mu.Unlock()
 	}
 	return sum
+}
+
+// ended is how many ended so far.
+func (r *recorder) ended() (n uint64) {
+	for i := range r.shards {
+		s := &r.shards[i]
+		s.mu.Lock()
+		n += s.ended
+		s.mu.Unlock()
+	}
+	return n
 }
 
 // recentP99 is the 99th percentile since it was last asked for.
