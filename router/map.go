@@ -50,6 +50,13 @@ type Map struct {
 	slots      [NumSlots]uint16 // index of the range; none
 	nodes      map[string]Node
 	partitions map[string]*Partition
+	places     []place // of each range
+}
+
+// place is where the partition of a range is.
+type place struct {
+	leader   Node // as the map knows it; empty when it does not
+	replicas []Node
 }
 
 // NewMap makes a map of parts, which it copies. All that is wrong with them is in the error.
@@ -114,7 +121,27 @@ func (m *Map) build() error {
 			m.slots[slot] = uint16(i)
 		}
 	}
-	return errors.Join(errs...)
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	m.locate()
+	return nil
+}
+
+// locate finds out once where the partitions are, for each that asks. Ranges of one partition share the replicas.
+func (m *Map) locate() {
+	of := make(map[string]place, len(m.partitions))
+	for id, p := range m.partitions {
+		at := place{leader: m.nodes[p.Leader], replicas: make([]Node, len(p.Replicas))}
+		for i, replica := range p.Replicas {
+			at.replicas[i] = m.nodes[replica]
+		}
+		of[id] = at
+	}
+	m.places = make([]place, len(m.parts.Ranges))
+	for i, r := range m.parts.Ranges {
+		m.places[i] = of[r.Partition]
+	}
 }
 
 // Version is the map's.
@@ -139,6 +166,9 @@ func (m *Map) owner(slot uint16) (*Range, bool) {
 	}
 	return nil, false
 }
+
+// placeOf is where a slot is, which has an owner.
+func (m *Map) placeOf(slot uint16) *place { return &m.places[m.slots[slot]] }
 
 // Nodes are all nodes, in the order of the parts.
 func (m *Map) Nodes() []Node { return slices.Clone(m.parts.Nodes) }

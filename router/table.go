@@ -12,7 +12,7 @@ type Route struct {
 	Partition  string // empty when nobody owns the slot
 	Epoch      uint64 // that the check is to carry
 	Node       Node   // to ask first; its ID is empty when no node is known
-	Replicas   []Node // all of the partition's, Node among them unless it was learned
+	Replicas   []Node // all of the partition's, Node among them unless it was learned; not to be changed
 	MapVersion uint64
 	// Behind: an owner was seen to have a newer epoch than this map gives, so that a refresh is due.
 	Behind bool
@@ -113,16 +113,12 @@ func (r *routes) route(slot uint16) Route {
 		return out
 	}
 	out.Partition, out.Epoch, out.Behind = owned.Partition, owned.Epoch, newer > owned.Epoch
-	p := r.m.partitions[owned.Partition]
-	out.Replicas = make([]Node, len(p.Replicas))
-	for i, id := range p.Replicas {
-		out.Replicas[i] = r.m.nodes[id]
-	}
-	switch h, known := r.hints[owned.Partition]; {
-	case known:
-		out.Node = h.node
-	case p.Leader != "":
-		out.Node = r.m.nodes[p.Leader]
+	at := r.m.placeOf(slot)
+	out.Replicas, out.Node = at.replicas, at.leader
+	if len(r.hints) > 0 {
+		if h, known := r.hints[owned.Partition]; known {
+			out.Node = h.node
+		}
 	}
 	if out.Node.ID == "" && len(out.Replicas) > 0 {
 		out.Node = out.Replicas[0]
