@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/quotaerr"
+	"github.com/quorate/quorate/sdk/internal/ceiling"
 	"github.com/quorate/quorate/sdk/internal/class"
 	"github.com/quorate/quorate/sdk/internal/hints"
 )
@@ -13,81 +14,82 @@ import (
 // Check asks whether a request of principal, of a class apiClass, may go on. A denial is a Decision and no error; the
 // error is an *Error, ErrClosed, or that of the context, when it was canceled or was over before. It returns within
 // the class's timeout.
-func (c *Client) Check(ctx context.Context, principal, apiClass string, options ...CheckOption) (Decision, error) {
+func (c *Client) Check(
+	ctx context.Context, principal, apiClass string, options ...CheckOption,
+) (d Decision, err error) {
 	k := checkOf(principal, apiClass, options)
-	d, err := c.check(ctx, &k)
+	err = c.check(ctx, &k, &d)
 	c.count(k.class, &d, err)
 	return d, err
 }
 
-// check decides, step by step: what can be said without the owner, then the owner, then the failure mode.
-func (c *Client) check(ctx context.Context, k *check) (Decision, error) {
+// check decides, step by step: what can be said without the owner, then the owner, then the failure mode. What was
+// decided is put into d, which is zero before; it stays so with an error.
+func (c *Client) check(ctx context.Context, k *check, d *Decision) error {
 	if ctx == nil {
-		return Decision{}, noContext()
+		return noContext()
 	}
-	if c.life.Err() != nil {
-		return Decision{}, ErrClosed
+	if c.closed.Load() {
+		return ErrClosed
 	}
 	if err := ctx.Err(); err != nil {
-		return Decision{}, err
+		return err
 	}
-	now := time.Now()
-	if end, ok := ctx.Deadline(); ok && !now.Before(end) {
-		return Decision{}, context.DeadlineExceeded
+	now := c.now()
+	until := contextNanos(ctx, now)
+	if until <= now {
+		return context.DeadlineExceeded
 	}
-	if d, hinted := c.hinted(k, now); hinted {
-		return d, nil
+	if c.hinted(k, now, d) {
+		return nil
 	}
 	if err := k.validate(); err != nil {
-		return Decision{}, err
+		return err
 	}
-	if d, off := c.switchedOff(k, now); off {
-		return d, nil
+	if c.switchedOff(k, now, d) {
+		return nil
 	}
 	if err := c.admit(k, now); err != nil {
-		return Decision{}, err
+		return err
 	}
 	defer c.leave(k)
-	r := c.newRun(ctx, k, now)
+	r := c.newRun(k, now, until)
 	defer r.end()
-	d, failed := r.decide(ctx)
-	if failed == nil {
-		r.remember(k, &d)
-		return d, nil
+	if failed := r.decide(ctx, k, d); failed != nil {
+		return c.fail(k, failed, d)
 	}
-	return c.fail(k, failed)
+	if !d.Allowed {
+		r.remember(k, d)
+	}
+	return nil
 }
 
-// hinted is the denial of a hint: the owner has denied the same check a moment ago. It holds only while the watch is
-// live. A check that has a hint is well formed, and its classes are not switched off.
-func (c *Client) hinted(k *check, now time.Time) (Decision, bool) {
-	nanos := c.at(now)
+// hinted puts the denial of a hint into d: the owner has denied the same check a moment ago. It holds only while the
+// watch is live. A check that has a hint is well formed, and its classes are not switched off.
+func (c *Client) hinted(k *check, nanos int64, d *Decision) bool {
 	if k.ownID || !c.watcher.Live(nanos) {
-		return Decision{}, false
+		return false
 	}
 	h := c.hints.Get(nanos, k.key())
 	if h == nil {
-		return Decision{}, false
+		return false
 	}
-	d := h.Denial
-	if h.RetryNanos != 0 {
+	*d = h.Denial
+	if h.RetryNanos != 0 { // the instant stays, and comes nearer
 		d.RetryAfter = time.Duration(h.RetryNanos - nanos)
-		d.RetryAt = now.Add(d.RetryAfter)
 	}
-	return d, true
+	return true
 }
 
-// switchedOff is the refusal of a class that is switched off, which is known only while the watch is live.
-func (c *Client) switchedOff(k *check, now time.Time) (Decision, bool) {
+// switchedOff puts the refusal of a class that is switched off into d, which is known only while the watch is live.
+func (c *Client) switchedOff(k *check, nanos int64, d *Decision) bool {
 	set := c.classes.Load()
-	if !c.disabled(set, k) || !c.watcher.Live(c.at(now)) {
-		return Decision{}, false
+	if !c.disabled(set, k) || !c.watcher.Live(nanos) {
+		return false
 	}
-	return disabledDecision(set), true
+	*d = disabledDecision(set)
+	return true
 }
-
-// at is an instant by the client's clock; t is of time.Now, with its monotonic reading.
-func (c *Client) at(t time.Time) int64 { return int64(t.Sub(c.start)) + 1 }
 
 func (c *Client) disabled(set *class.Set, k *check) bool {
 	off := set.Of(k.class).Disabled
@@ -105,19 +107,21 @@ func disabledDecision(set *class.Set) Decision {
 }
 
 // admit lets a check out of this client, within its bounds. Then leave is due when it is over.
-func (c *Client) admit(k *check, now time.Time) error {
-	if ok, wait := c.ceiling.Take(c.at(now), k.principal); !ok {
+func (c *Client) admit(k *check, nanos int64) error {
+	hash := ceiling.Hash(k.principal)
+	if ok, wait := c.ceiling.Take(nanos, hash); !ok {
 		e := newError(quotaerr.Overloaded, "this principal hammers: more checks in a second than the ceiling of this client")
 		e.RetryAfter = time.Duration(wait)
 		return e
 	}
-	if !c.flight.Enter(k.principal) {
+	var room bool
+	if k.flying, room = c.flight.Enter(hash, k.principal); !room {
 		return newError(quotaerr.Overloaded,
 			"as many checks of this principal are in flight as this client lets one have")
 	}
 	if c.inFlight.Add(1) > int64(c.settings.maxInFlight) {
 		c.inFlight.Add(-1)
-		c.flight.Leave(k.principal)
+		c.flight.Leave(k.flying)
 		return newError(quotaerr.Overloaded, "as many checks are in flight as this client may have")
 	}
 	return nil
@@ -125,7 +129,7 @@ func (c *Client) admit(k *check, now time.Time) error {
 
 func (c *Client) leave(k *check) {
 	c.inFlight.Add(-1)
-	c.flight.Leave(k.principal)
+	c.flight.Leave(k.flying)
 }
 
 // remember keeps a denial as a hint: of a first send, under the newest revision that is known, while the watch is live.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os/exec"
 	"strings"
 	"sync"
@@ -60,15 +61,18 @@ func TestCheck(t *testing.T) {
 	})
 }
 
-// Shows that ids differ between checks and between clients, and are no longer than the contract has them.
+// Shows that ids differ between checks, the runs that make them and clients, also where a run takes its next numbers, and
+// are no longer than the contract has them.
 func TestIDsAreUnique(t *testing.T) {
 	world(t, 1, alwaysAllow, func(t *testing.T, c *cluster, client *Client) {
 		other := c.mustClient()
 		defer mustClose(t, other)
 		ids := map[string]bool{}
-		for range 100 {
-			for _, k := range []*Client{client, other} {
-				id := k.nextID()
+		k := checkOf("acme", "deny", nil)
+		runs := []*run{client.newRun(&k, 1, math.MaxInt64), client.newRun(&k, 1, math.MaxInt64), other.newRun(&k, 1, math.MaxInt64)}
+		for range 3 * idsOfARun {
+			for _, r := range runs {
+				id := r.nextID()
 				if ids[id] || len(id) > bound.DecisionIDBytes {
 					t.Fatalf("id %q came twice, or is too long", id)
 				}
@@ -76,6 +80,26 @@ func TestIDsAreUnique(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Shows that a decision that is asked for costs its id alone, of memory, beside what is sent and answered.
+func TestRunAllocates(t *testing.T) {
+	world(t, 1, alwaysAllow, func(t *testing.T, c *cluster, client *Client) {
+		k := checkOf("acme", "deny", nil)
+		if n := testing.AllocsPerRun(1000, func() {
+			if err := client.admit(&k, 1); err != nil {
+				t.Fatal(err)
+			}
+			r := client.newRun(&k, 1, math.MaxInt64)
+			if f := r.firstRoute(); f != nil {
+				t.Fatal(f.err)
+			}
+			r.end()
+			client.leave(&k)
+		}); n > 1 {
+			t.Errorf("%v allocations", n)
+		}
+	}, WithPrincipalCeiling(0))
 }
 
 // Shows that what the owner would call malformed is refused here, and not sent.

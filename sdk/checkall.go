@@ -90,7 +90,8 @@ func (c *Client) CheckAll(ctx context.Context, identities []Identity) (Decisions
 		return all, nil
 	}
 	for _, g := range groups {
-		d, err := c.check(ctx, &g.check)
+		var d Decision
+		err := c.check(ctx, &g.check, &d)
 		c.count(g.check.class, &d, err)
 		if err != nil {
 			c.waste(&all)
@@ -125,16 +126,13 @@ func together(identities []Identity) (groups []group) {
 
 // knownDenial reports whether one of several groups is denied already, and sets that.
 func (c *Client) knownDenial(ctx context.Context, groups []group, all *Decisions) bool {
-	if ctx.Err() != nil || c.life.Err() != nil {
+	if ctx.Err() != nil || c.closed.Load() {
 		return false
 	}
-	now := time.Now()
+	now := c.now()
 	for _, g := range groups {
-		d, known := c.hinted(&g.check, now)
-		if !known {
-			d, known = c.switchedOff(&g.check, now)
-		}
-		if known {
+		var d Decision
+		if c.hinted(&g.check, now, &d) || c.switchedOff(&g.check, now, &d) {
 			c.count(g.check.class, &d, nil)
 			all.set(g, d)
 			return true

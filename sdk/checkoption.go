@@ -7,6 +7,7 @@ import (
 	"github.com/quorate/quorate/policy"
 	"github.com/quorate/quorate/quotaerr"
 	"github.com/quorate/quorate/sdk/internal/bound"
+	"github.com/quorate/quorate/sdk/internal/ceiling"
 	"github.com/quorate/quorate/sdk/internal/hints"
 	"github.com/quorate/quorate/sdk/internal/link"
 )
@@ -18,6 +19,7 @@ type check struct {
 	id                     string
 	ownID                  bool // the caller has given the id
 	also                   []Charge
+	flying                 *ceiling.Flying // while it is under way
 }
 
 // CheckOption is a further property of a check.
@@ -52,7 +54,7 @@ func WithID(id string) CheckOption { return CheckOption{of: propertyID, text: id
 func WithAlso(charges ...Charge) CheckOption { return CheckOption{of: propertyAlso, also: charges} }
 
 func checkOf(principal, class string, options []CheckOption) (k check) {
-	k = check{principal: principal, class: class, cost: 1}
+	k.principal, k.class, k.cost = principal, class, 1
 	for i := range options {
 		switch o := &options[i]; o.of {
 		case propertyCost:
@@ -84,11 +86,10 @@ func (k *check) key() hints.Key {
 	return key
 }
 
-// request makes to the check as it is sent for the n-th time, from 1, by a route's epoch.
-func (k *check) request(to *link.Check, epoch uint64, n int) {
-	*to = link.Check{
-		Principal: k.principal, Class: k.class, ID: k.id, Tier: k.tier, Cost: k.cost, Epoch: epoch, Attempt: uint32(n),
-	}
+// request makes to the check as it is sent, but for what differs from attempt to attempt.
+func (k *check) request(to *link.Check) {
+	to.Principal, to.Class, to.ID, to.Tier, to.Cost = k.principal, k.class, k.id, k.tier, k.cost
+	to.Also = nil
 	for _, c := range k.also {
 		to.Also = append(to.Also, link.Charge{Class: c.Class, Tier: c.Tier, Cost: c.cost()})
 	}

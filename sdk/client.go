@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,7 +27,6 @@ type Client struct {
 	settings *settings
 	start    time.Time
 	idPrefix string
-	lastID   atomic.Uint64
 
 	table   router.Table
 	nodes   *nodes
@@ -47,8 +45,13 @@ type Client struct {
 	changed  bell
 	runs     sync.Pool // of *run
 
-	inFlight                       atomic.Int64
-	sends, retries, withheld, lost atomic.Uint64
+	closed         atomic.Bool
+	withheld, lost atomic.Uint64
+	lastID         atomic.Uint64 // of the numbers in ids; runs take many at once
+
+	_        [64]byte // each check writes here, and reads the rest
+	inFlight atomic.Int64
+	_        [64]byte
 
 	life context.Context //nolint:containedctx // ends with Close; the watch runs in it
 	end  context.CancelFunc
@@ -139,11 +142,6 @@ func targets(m *router.Map, seeds []string) (out []watch.Target) {
 // now is the time since the client was made, in nanoseconds, above 0, by a clock that does not go back.
 func (c *Client) now() int64 { return int64(time.Since(c.start)) + 1 }
 
-// nextID is a decision id: 128 random bits of this client, and a count.
-func (c *Client) nextID() string {
-	return c.idPrefix + strconv.FormatUint(c.lastID.Add(1), 36)
-}
-
 // Ready waits until the client has the cluster's configuration. Check does not need it: it waits itself, within the
 // class's timeout.
 func (c *Client) Ready(ctx context.Context) error {
@@ -167,6 +165,7 @@ func (c *Client) Ready(ctx context.Context) error {
 
 // Close ends the client: its connections, its goroutines, and the checks that still wait, with ErrClosed.
 func (c *Client) Close() error {
+	c.closed.Store(true)
 	c.end()
 	c.nodes.close()
 	c.work.Wait()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -130,14 +131,15 @@ func TestCrowdAfterAnAttempt(t *testing.T) {
 			{"after a refusal", &link.Result{Refusal: &quoratev1.Refusal{Reason: string(quotaerr.NotLeader)}},
 				quotaerr.Overloaded, false},
 		} {
-			r := client.newRun(bg(), &check{principal: "acme", class: "allow"}, time.Now())
+			r := client.newRun(&check{principal: "acme", class: "allow"}, client.now(), math.MaxInt64)
+			r.attempts.Route, r.node = route, route.Node
 			if tt.before != nil {
-				r.attempts.Route, r.attempts.Asked = route, append(r.attempts.Asked, route.Node.ID)
-				_, _ = r.next(route, route.Node, tt.before)
+				r.attempts.Asked = append(r.attempts.Asked, route.Node.ID)
+				_, _ = r.next(tt.before)
 			}
-			r.attempts.Route, r.attempts.Asked = route, append(r.attempts.Asked, route.Node.ID)
+			r.attempts.Asked = append(r.attempts.Asked, route.Node.ID)
 			r.deadlineNanos = client.now()
-			step, why := r.next(route, route.Node, &crowded)
+			step, why := r.next(&crowded)
 			if step.Action != router.GiveUp || step.FailureMode != tt.mode || why.Reason != tt.reason {
 				t.Errorf("%s: %+v, %v", tt.name, step, why)
 			}

@@ -21,29 +21,32 @@ type failed struct {
 	mode bool
 }
 
-// fail is the answer to a check that the owner did not decide: its failure mode's where that may decide, else the
-// error. A class that was last known to be switched off is refused whatever its mode.
-func (c *Client) fail(k *check, f *failed) (Decision, error) {
+// fail puts the answer to a check that the owner did not decide into d: its failure mode's where that may decide, else
+// there is the error. A class that was last known to be switched off is refused whatever its mode.
+func (c *Client) fail(k *check, f *failed, d *Decision) (err error) {
 	var e *Error
 	if !errors.As(f.err, &e) || errors.Is(e, ErrRefused) {
-		return Decision{}, f.err
+		return f.err
 	}
 	set := c.classes.Load()
 	if c.disabled(set, k) {
-		return disabledDecision(set), nil
+		*d = disabledDecision(set)
+		return nil
 	}
 	if !f.mode {
-		return Decision{}, e
+		return e
 	}
 	now := c.now()
 	switch c.mode(set, k, now) {
 	case class.Allow:
-		return Decision{Allowed: true, Source: SourceBypass, ID: e.ID, Attempts: e.Attempts, Cause: e}, nil
+		*d = Decision{Allowed: true, Source: SourceBypass, ID: e.ID, Attempts: e.Attempts, Cause: e}
+		return nil
 	case class.Local:
-		return c.admitLocally(set, k, now, e)
+		*d, err = c.admitLocally(set, k, now, e)
+		return err
 	case class.Deny:
 	}
-	return Decision{}, e
+	return e
 }
 
 // mode is the strictest of the modes of the check's classes; deny, past the configuration's grace.
@@ -105,7 +108,7 @@ func (c *Client) canceled(ctx context.Context) error {
 	switch err := ctx.Err(); {
 	case errors.Is(err, context.Canceled):
 		return err
-	case c.life.Err() != nil:
+	case c.closed.Load():
 		return ErrClosed
 	}
 	return nil

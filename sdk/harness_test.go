@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -25,7 +26,13 @@ import (
 	"github.com/quorate/quorate/sdk/internal/bound"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(nodeVariable) != "" {
+		serveApart()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // asked is one check as a node got it.
 type asked struct {

@@ -2,7 +2,9 @@ package sdk
 
 import (
 	"fmt"
+	"maps"
 	"sync"
+	"sync/atomic"
 
 	"github.com/quorate/quorate/router"
 	"github.com/quorate/quorate/sdk/internal/budget"
@@ -17,27 +19,28 @@ type nodes struct {
 	settings  *settings
 	counters  link.Counters
 
-	mu     sync.RWMutex // guards the rest
-	links  map[router.Node]*link.Node
+	// links are what holds now, for who only looks: exchanged whole, with mu held.
+	links atomic.Pointer[links]
+
+	mu     sync.Mutex // guards changes
 	closed bool
 }
 
+// links are the links by node. They do not change.
+type links map[router.Node]*link.Node
+
 func newNodes(t *transport, now func() int64, s *settings) *nodes {
-	return &nodes{transport: t, now: now, settings: s, links: map[router.Node]*link.Node{}}
+	ns := &nodes{transport: t, now: now, settings: s}
+	ns.links.Store(&links{})
+	return ns
 }
 
 // to is the link to a node.
-func (ns *nodes) to(n router.Node) (*link.Node, error) {
-	ns.mu.RLock()
-	l, closed := ns.links[n], ns.closed
-	ns.mu.RUnlock()
-	switch {
-	case closed:
-		return nil, ErrClosed
-	case l != nil:
+func (ns *nodes) to(n *router.Node) (*link.Node, error) {
+	if l := (*ns.links.Load())[*n]; l != nil {
 		return l, nil
 	}
-	return ns.make(n)
+	return ns.make(*n)
 }
 
 func (ns *nodes) make(n router.Node) (*link.Node, error) {
@@ -46,26 +49,27 @@ func (ns *nodes) make(n router.Node) (*link.Node, error) {
 	if ns.closed {
 		return nil, ErrClosed
 	}
-	if l := ns.links[n]; l != nil {
+	all := *ns.links.Load()
+	if l := all[n]; l != nil {
 		return l, nil
 	}
-	if len(ns.links) >= 2*router.MaxNodes {
-		return nil, fmt.Errorf("too many nodes are connected: %d", len(ns.links))
+	if len(all) >= 2*router.MaxNodes {
+		return nil, fmt.Errorf("too many nodes are connected: %d", len(all))
 	}
 	conn, err := ns.transport.dial(n)
 	if err != nil {
 		return nil, err
 	}
 	l := link.New(conn, ns.now, budget.New(ns.now(), ns.settings.retryRatio, ns.settings.retryMin), &ns.counters)
-	ns.links[n] = l
+	more := maps.Clone(all)
+	more[n] = l
+	ns.links.Store(&more)
 	return l, nil
 }
 
 // suspect reports whether a node is known not to answer.
-func (ns *nodes) suspect(n router.Node) bool {
-	ns.mu.RLock()
-	l := ns.links[n]
-	ns.mu.RUnlock()
+func (ns *nodes) suspect(n *router.Node) bool {
+	l := (*ns.links.Load())[*n]
 	return l != nil && l.Suspect()
 }
 
@@ -73,29 +77,27 @@ func (ns *nodes) suspect(n router.Node) bool {
 func (ns *nodes) retain(m *router.Map) {
 	ns.mu.Lock()
 	var gone []*link.Node
-	for n, l := range ns.links {
-		if now, ok := m.Node(n.ID); !ok || now != n {
+	stay := links{}
+	for n, l := range *ns.links.Load() {
+		if now, ok := m.Node(n.ID); ok && now == n {
+			stay[n] = l
+		} else {
 			gone = append(gone, l)
-			delete(ns.links, n)
 		}
 	}
+	ns.links.Store(&stay)
 	ns.mu.Unlock()
 	for _, l := range gone {
 		l.Close()
 	}
 }
 
-func (ns *nodes) count() int {
-	ns.mu.RLock()
-	defer ns.mu.RUnlock()
-	return len(ns.links)
-}
+func (ns *nodes) count() int { return len(*ns.links.Load()) }
 
 func (ns *nodes) close() {
 	ns.mu.Lock()
 	ns.closed = true
-	all := ns.links
-	ns.links = map[router.Node]*link.Node{}
+	all := *ns.links.Swap(&links{})
 	ns.mu.Unlock()
 	for _, l := range all {
 		l.Close()

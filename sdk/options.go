@@ -110,7 +110,8 @@ func WithLocalCapacity(n int) Option { return func(s *settings) { s.localCapacit
 // WithLogger has the client say where its configuration comes from, and when it is lost. It says nothing if not set.
 func WithLogger(l *slog.Logger) Option { return func(s *settings) { s.logger = l } }
 
-// WithDialOptions are applied, last, to each connection.
+// WithDialOptions are applied, last, to each connection. Interceptors see the frames of checks encoded, and not as the
+// messages of the contract.
 func WithDialOptions(options ...grpc.DialOption) Option {
 	return func(s *settings) { s.dial = append(s.dial, options...) }
 }

@@ -55,7 +55,7 @@ func (c *Client) Peek(ctx context.Context, principal, apiClass, tier string) (*q
 func (c *Client) peekAt(
 	ctx context.Context, node router.Node, req *quoratev1.PeekRequest,
 ) (*quoratev1.PeekResponse, error) {
-	l, err := c.nodes.to(node)
+	l, err := c.nodes.to(&node)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package sdk
 import (
 	"errors"
 	"log/slog"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -65,13 +66,14 @@ func TestRestartIsOutlasted(t *testing.T) {
 func TestWhyUnreached(t *testing.T) {
 	world(t, 1, alwaysAllow, func(t *testing.T, c *cluster, client *Client) {
 		k := checkOf("acme", "deny", nil)
-		r := client.newRun(bg(), &k, time.Now())
+		r := client.newRun(&k, client.now(), math.MaxInt64)
 		defer r.end()
 		refused := errors.New("connection refused")
 		route, _ := client.table.Lookup("acme")
+		r.attempts.Route, r.node = route, route.Node
 		for _, err := range []error{refused, link.ErrTimeout} {
-			r.attempts.Route, r.attempts.Asked = route, append(r.attempts.Asked, "a")
-			_, why := r.next(route, route.Node, &link.Result{Err: err, Unsent: true})
+			r.attempts.Asked = append(r.attempts.Asked, "a")
+			_, why := r.next(&link.Result{Err: err, Unsent: true})
 			if !errors.Is(why.Cause, refused) || why.Reason != quotaerr.NoQuorum {
 				t.Errorf("%v: %v", err, why)
 			}

@@ -3,7 +3,9 @@ package sdk
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
+	"strconv"
 	"time"
 
 	"github.com/quorate/quorate/internal/errtable"
@@ -15,51 +17,86 @@ import (
 
 // run is one decision that is asked for: its attempts, one after another, until there is an answer or no time.
 //
-// Runs are kept for other decisions when they are over: what a decision needs is allocated with them.
+// Runs are kept for other decisions when they are over: what a decision needs is allocated with them. Many wait at
+// once, each with its stack, and what is woken has long left the processor's caches: so runs are small, and what waits
+// stands on few and small frames. What is rarely done is therefore in functions of its own.
 type run struct {
-	c     *Client
-	k     check
-	call  *link.Call
-	asked [router.MaxSends]string // room for attempts.Asked
-	round uint64                  // of the hints
-	era   uint64                  // of the policies
+	c    *Client
+	call *link.Call
+	// lastID is the last number that it has given an id, endID the last one that it may give: so not every check asks
+	// for a number that all share.
+	lastID, endID uint64
 
-	start      time.Time
-	startNanos int64
+	round uint64 // of the hints
+	era   uint64 // of the policies
 
-	deadlineNanos int64
-	attempts      router.Attempts
-	sent          int // how often it has left this process
-	firstNanos    int64
-	unreached     error // why an attempt could not be sent
+	startNanos, deadlineNanos int64
+	contextNanos              int64 // the context's deadline
 
-	// sentNanos and receivedNanos are of the attempt that was answered.
-	sentNanos, receivedNanos int64
+	// attempts has the route; node is asked next, with epoch.
+	attempts  router.Attempts
+	asked     [router.MaxSends]string // room for attempts.Asked
+	node      router.Node
+	epoch     uint64
+	sent      int   // how often it has left this process
+	unreached error // why an attempt could not be sent
+
+	// firstNanos is when it was about to be sent first, sentNanos and receivedNanos are of the attempt that was answered.
+	firstNanos, sentNanos, receivedNanos int64
 }
 
-// newRun begins a decision: the class's timeout runs from now.
-func (c *Client) newRun(ctx context.Context, k *check, now time.Time) *run {
+// newRun begins a decision: the class's timeout runs from nowNanos, until untilNanos, the context's deadline, at most.
+func (c *Client) newRun(k *check, nowNanos, untilNanos int64) *run {
 	r, _ := c.runs.Get().(*run)
 	if r == nil {
-		r = &run{call: link.NewCall()}
+		r = &run{c: c, call: link.NewCall()}
 	}
-	*r = run{c: c, k: *k, call: r.call, start: now, startNanos: c.at(now), round: c.hints.Round(), era: c.era.Load()}
+	r.startNanos, r.firstNanos, r.round, r.era = nowNanos, nowNanos, c.hints.Round(), c.era.Load()
+	k.request(&r.call.Check)
 	if !k.ownID {
-		r.k.id = c.nextID()
+		r.call.Check.ID = r.nextID()
 	}
-	timeout, horizon := c.timeouts(k)
-	timeout = r.bounded(ctx, timeout, horizon)
-	r.deadlineNanos, r.attempts.HorizonNanos = r.startNanos+int64(timeout), int64(horizon)
+	r.contextNanos = untilNanos
+	r.limit(c.timeouts(k))
 	r.attempts.Asked = r.asked[:0]
 	return r
 }
 
 // end keeps the run for another decision. Nobody may use it any more.
 func (r *run) end() {
-	c := r.c
 	r.call.Check = link.Check{}
-	*r = run{call: r.call}
-	c.runs.Put(r)
+	*r = run{c: r.c, call: r.call, lastID: r.lastID, endID: r.endID}
+	r.c.runs.Put(r)
+}
+
+// idsOfARun is how many ids a run takes from its client at once.
+const idsOfARun = 256
+
+// nextID is a decision id: 128 random bits of this client, and a number that it gives once.
+func (r *run) nextID() string {
+	if r.lastID == r.endID {
+		r.endID = r.c.lastID.Add(idsOfARun)
+		r.lastID = r.endID - idsOfARun
+	}
+	r.lastID++
+	var b [64]byte
+	return string(strconv.AppendUint(append(b[:0], r.c.idPrefix...), r.lastID, 36))
+}
+
+// contextNanos is a context's deadline, which may have no monotonic reading, by the client's clock, which is at
+// nowNanos; without one, later than any time.
+func contextNanos(ctx context.Context, nowNanos int64) int64 {
+	if end, ok := ctx.Deadline(); ok {
+		return nowNanos + int64(time.Until(end))
+	}
+	return math.MaxInt64
+}
+
+// limit sets the time for a decision: the class's timeout, at most half the horizon, so that no attempt comes later
+// than that, and at most until the context's deadline.
+func (r *run) limit(timeout, horizon time.Duration) {
+	r.deadlineNanos = min(r.startNanos+int64(min(timeout, horizon/2)), r.contextNanos)
+	r.attempts.HorizonNanos = int64(horizon)
 }
 
 // timeouts are the shortest timeout and replay horizon of the check's classes.
@@ -67,86 +104,106 @@ func (c *Client) timeouts(k *check) (timeout, horizon time.Duration) {
 	set := c.classes.Load()
 	in := set.Of(k.class)
 	timeout, horizon = in.Timeout, in.Horizon
-	for _, a := range k.also {
-		in = set.Of(a.Class)
+	for i := range k.also {
+		in = set.Of(k.also[i].Class)
 		timeout, horizon = min(timeout, in.Timeout), min(horizon, in.Horizon)
 	}
 	return timeout, horizon
 }
 
-// decide sends the check, as often as it may, until there is a definite answer.
-func (r *run) decide(ctx context.Context) (Decision, *failed) {
-	route, f := r.firstRoute(ctx)
-	if f != nil {
-		return Decision{}, f
+// decide sends the check, as often as it may, until there is a definite answer, which it puts into d.
+func (r *run) decide(ctx context.Context, k *check, d *Decision) *failed {
+	if !r.c.watcher.Known() {
+		if f := r.awaitConfig(ctx, k); f != nil {
+			return f
+		}
 	}
-	node, epoch := route.Node, epochOf(route)
+	if f := r.firstRoute(); f != nil {
+		return f
+	}
 	for {
-		r.attempts.Route, r.attempts.Asked = route, append(r.attempts.Asked, node.ID)
-		res := r.send(ctx, node, epoch)
-		if res.Decided {
-			d, err := r.understand(&res.Decision)
-			if err == nil {
-				r.learnLeader(route, node, res.Leader)
-				r.sentNanos, r.receivedNanos = res.SentNanos, res.ReceivedNanos
-				r.c.seenRevision(r.era, d.PolicyRevision)
-				return d, nil
-			}
-			res = &link.Result{Err: err}
+		r.send(ctx)
+		if r.decided(d) {
+			return nil
 		}
-		if err := r.c.canceled(ctx); err != nil && res.Err != nil {
-			return Decision{}, over(err)
-		}
-		step, why := r.next(route, node, res)
-		if step.Action == router.GiveUp || !r.affords(step.Node, route, res) || !r.pause(ctx, step.WaitNanos) {
-			if err := r.c.canceled(ctx); err != nil {
-				return Decision{}, over(err)
-			}
-			return Decision{}, &failed{err: r.failure(why), mode: step.FailureMode}
-		}
-		node = step.Node
-		switch newer, _ := r.c.table.Lookup(r.k.principal); {
-		case step.Action == router.Refresh:
-			route, node, epoch = r.refresh(ctx, route)
-		case res.Unsent && newer.MapVersion > route.MapVersion && newer.Node.ID != "":
-			route, node, epoch = newer, newer.Node, epochOf(newer) // nodes may have been replaced meanwhile
+		if f := r.again(ctx); f != nil {
+			return f
 		}
 	}
 }
 
-// firstRoute is where the check goes first. It waits for the first map, unless no node could be reached so far.
-func (r *run) firstRoute(ctx context.Context) (router.Route, *failed) {
-	c := r.c
-	if err := r.awaitConfig(ctx); err != nil {
-		return router.Route{}, err
+// decided reports whether the last attempt has got a decision, and puts it into d. One that is not understood is none.
+func (r *run) decided(d *Decision) bool {
+	res := &r.call.Result
+	if !res.Decided {
+		return false
 	}
-	route, ok := c.table.Lookup(r.k.principal)
-	if !ok {
-		return route, unavailable("the cluster's configuration is not known: no node has given it yet", nil)
+	if err := r.understand(&res.Decision, d); err != nil {
+		*res = link.Result{Err: err}
+		return false
+	}
+	if res.Leader != "" {
+		r.learnLeader(res.Leader)
+	}
+	r.sentNanos, r.receivedNanos = res.SentNanos, res.ReceivedNanos
+	r.c.seenRevision(r.era, d.PolicyRevision)
+	return true
+}
+
+// again prepares the next attempt after one without a decision, unless that was the last.
+//
+//go:noinline
+func (r *run) again(ctx context.Context) *failed {
+	res, route := &r.call.Result, &r.attempts.Route
+	if err := r.c.canceled(ctx); err != nil && res.Err != nil {
+		return over(err)
+	}
+	step, why := r.next(res)
+	if step.Action == router.GiveUp || !r.affords(step.Node, res) || !r.pause(ctx, step.WaitNanos) {
+		if err := r.c.canceled(ctx); err != nil {
+			return over(err)
+		}
+		return &failed{err: r.failure(why), mode: step.FailureMode}
+	}
+	r.node = step.Node
+	switch newer, _ := r.c.table.Lookup(r.call.Check.Principal); {
+	case step.Action == router.Refresh:
+		r.refresh(ctx)
+	case res.Unsent && newer.MapVersion > route.MapVersion && newer.Node.ID != "":
+		*route, r.node, r.epoch = newer, newer.Node, epochOf(&newer) // nodes may have been replaced meanwhile
+	}
+	return nil
+}
+
+// firstRoute is where the check goes first.
+func (r *run) firstRoute() *failed {
+	c, principal := r.c, r.call.Check.Principal
+	route := &r.attempts.Route
+	var known bool
+	if *route, known = c.table.Lookup(principal); !known {
+		return unavailable("the cluster's configuration is not known: no node has given it yet", nil)
 	}
 	if route.Node.ID == "" {
-		return route, unavailable("nobody owns the principal's slot by the newest map", nil)
+		return unavailable("nobody owns the principal's slot by the newest map", nil)
 	}
-	if c.nodes.suspect(route.Node) { // another replica forwards, if the owner can be reached at all
-		c.table.Learn(route, route.Node.ID, router.Failure{})
-		route, _ = c.table.Lookup(r.k.principal)
+	if c.nodes.suspect(&route.Node) { // another replica forwards, if the owner can be reached at all
+		c.table.Learn(*route, route.Node.ID, router.Failure{})
+		*route, _ = c.table.Lookup(principal)
 	}
-	return route, nil
+	r.node, r.epoch = route.Node, epochOf(route)
+	return nil
 }
 
 // awaitConfig waits for the first configuration, and has the class's timeout hold from the start. It does not wait for
 // nodes that could not be reached so far.
-func (r *run) awaitConfig(ctx context.Context) *failed {
+func (r *run) awaitConfig(ctx context.Context, k *check) *failed {
 	c := r.c
-	if c.watcher.Known() {
-		return nil
-	}
 	timer := time.NewTimer(time.Duration(r.deadlineNanos - c.now()))
 	defer timer.Stop()
 	select {
 	case <-c.watcher.Ready():
-		timeout, horizon := c.timeouts(&r.k)
-		r.deadlineNanos, r.attempts.HorizonNanos = r.startNanos+int64(r.bounded(ctx, timeout, horizon)), int64(horizon)
+		r.limit(c.timeouts(k))
+		r.firstNanos = c.now()
 		return nil
 	case <-c.watcher.Tried():
 	case <-timer.C:
@@ -159,50 +216,33 @@ func (r *run) awaitConfig(ctx context.Context) *failed {
 	return unavailable("the cluster's configuration is not known: no node has given it yet", nil)
 }
 
-// bounded is the time for a decision: the class's timeout, at most half the horizon, so that no attempt comes later
-// than that, and at most until the context's deadline, which may have no monotonic reading.
-func (r *run) bounded(ctx context.Context, timeout, horizon time.Duration) time.Duration {
-	timeout = min(timeout, horizon/2)
-	if end, ok := ctx.Deadline(); ok {
-		timeout = min(timeout, end.Sub(r.start))
-	}
-	return timeout
-}
-
 // epochOf is the epoch that a check carries: none where the map is known to be behind, so that the node that is asked
 // fills in what it knows.
-func epochOf(r router.Route) uint64 {
+func epochOf(r *router.Route) uint64 {
 	if r.Behind {
 		return 0
 	}
 	return r.Epoch
 }
 
-// send makes one attempt. The result is valid until the next one.
-func (r *run) send(ctx context.Context, node router.Node, epoch uint64) *link.Result {
-	l, err := r.c.nodes.to(node)
+// send makes one attempt, whose result is then that of the call.
+func (r *run) send(ctx context.Context) {
+	c, call := r.c, r.call
+	r.attempts.Asked = append(r.attempts.Asked, r.node.ID)
+	l, err := c.nodes.to(&r.node)
 	if err != nil {
-		return &link.Result{Err: err, Unsent: true}
+		call.Result = link.Result{Err: err, Unsent: true}
+		return
 	}
-	if r.firstNanos == 0 {
-		r.firstNanos = r.c.now()
+	call.Check.Epoch, call.Check.Attempt = r.epoch, uint32(r.sent+1)
+	l.Ask(ctx, call, r.deadlineNanos)
+	if !call.Result.Unsent {
+		r.sent++
 	}
-	r.k.request(&r.call.Check, epoch, r.sent+1)
-	l.Ask(ctx, r.call, r.deadlineNanos)
-	res := &r.call.Result
-	if !res.Unsent {
-		if r.sent++; r.sent == 1 {
-			r.c.sends.Add(1)
-			l.Retries.Earn(res.ReceivedNanos)
-		} else {
-			r.c.retries.Add(1)
-		}
-	}
-	return res
 }
 
 // next is what to do after an attempt without a decision, and why there was none.
-func (r *run) next(route router.Route, node router.Node, res *link.Result) (router.Step, *quotaerr.Error) {
+func (r *run) next(res *link.Result) (router.Step, *quotaerr.Error) {
 	// Where an attempt before got no answer there was little time left to be queued in: what is wrong is that.
 	crowded := res.Crowded && r.unreached == nil && !r.attempts.MaybeConsumed
 	why, f := failureOf(res, crowded)
@@ -219,9 +259,9 @@ func (r *run) next(route router.Route, node router.Node, res *link.Result) (rout
 	switch {
 	case cutOff[why.Reason] && res.Refusal != nil:
 		// A majority without it may have another leader, which the next check finds by another replica.
-		r.c.table.Learn(route, node.ID, router.Failure{})
+		r.c.table.Learn(r.attempts.Route, r.node.ID, router.Failure{})
 	case f.Reason != "" || !late(res.Err):
-		r.c.table.Learn(route, node.ID, f)
+		r.c.table.Learn(r.attempts.Route, r.node.ID, f)
 	default: // it may answer the next one in time; if it answers nothing at all, it is given up
 	}
 	step := router.Next(r.attempts, f)
@@ -282,14 +322,14 @@ const (
 )
 
 // affords reports whether the budget has a retry. What has not left this process costs nothing.
-func (r *run) affords(to router.Node, route router.Route, res *link.Result) bool {
+func (r *run) affords(to router.Node, res *link.Result) bool {
 	if res.Unsent {
 		return true
 	}
 	if to.ID == "" {
-		to = route.Node
+		to = r.attempts.Route.Node
 	}
-	l, err := r.c.nodes.to(to)
+	l, err := r.c.nodes.to(&to)
 	if err != nil {
 		return true // the attempt fails before it is sent
 	}
@@ -320,16 +360,18 @@ func (r *run) pause(ctx context.Context, nanos int64) bool {
 	return false
 }
 
-// refresh waits, for a part of the time that is left, for a map newer than a route's. If none comes the check goes on
+// refresh waits, for a part of the time that is left, for a map newer than the route's. If none comes the check goes on
 // without an epoch: the node that is asked fills in what it knows.
-func (r *run) refresh(ctx context.Context, old router.Route) (router.Route, router.Node, uint64) {
+func (r *run) refresh(ctx context.Context) {
 	wait := time.NewTimer(time.Duration(r.deadlineNanos-r.c.now()) / 3)
 	defer wait.Stop()
+	old := &r.attempts.Route
 	for {
 		changed := r.c.changed.next()
-		route, _ := r.c.table.Lookup(r.k.principal)
+		route, _ := r.c.table.Lookup(r.call.Check.Principal)
 		if route.MapVersion > old.MapVersion && !route.Behind && route.Node.ID != "" {
-			return route, route.Node, route.Epoch
+			*old, r.node, r.epoch = route, route.Node, route.Epoch
+			return
 		}
 		select {
 		case <-changed:
@@ -338,21 +380,22 @@ func (r *run) refresh(ctx context.Context, old router.Route) (router.Route, rout
 		case <-ctx.Done():
 		case <-r.c.life.Done():
 		}
-		if route.Node.ID == "" {
-			route = old
+		if route.Node.ID != "" {
+			*old = route
 		}
-		return route, route.Node, 0
+		r.node, r.epoch = old.Node, 0
+		return
 	}
 }
 
 // learnLeader notes who leads, so that the next check need not be forwarded.
-func (r *run) learnLeader(route router.Route, asked router.Node, leader string) {
-	if leader == "" || leader == asked.ID {
+func (r *run) learnLeader(leader string) {
+	if leader == r.node.ID {
 		return
 	}
-	for _, n := range route.Replicas {
-		if n.ID == leader && !r.c.nodes.suspect(n) {
-			r.c.table.Learn(route, asked.ID, router.Failure{Reason: router.ReasonNotLeader, Leader: leader})
+	for i := range r.attempts.Route.Replicas {
+		if n := &r.attempts.Route.Replicas[i]; n.ID == leader && !r.c.nodes.suspect(n) {
+			r.c.table.Learn(r.attempts.Route, r.node.ID, router.Failure{Reason: router.ReasonNotLeader, Leader: leader})
 		}
 	}
 }
@@ -360,7 +403,7 @@ func (r *run) learnLeader(route router.Route, asked router.Node, leader string) 
 // failure is the error of the decision.
 func (r *run) failure(why *quotaerr.Error) *Error {
 	e := newError(why.Reason, why.Message)
-	e.MaybeConsumed, e.Attempts, e.ID, e.cause = r.attempts.MaybeConsumed, r.sent, r.k.id, why.Cause
+	e.MaybeConsumed, e.Attempts, e.ID, e.cause = r.attempts.MaybeConsumed, r.sent, r.call.Check.ID, why.Cause
 	e.RetryAfter = errtable.Wait(why)
 	return e
 }
@@ -368,18 +411,16 @@ func (r *run) failure(why *quotaerr.Error) *Error {
 var errNotUnderstood = errors.New("the decision is of a kind that is not known here")
 
 // understand takes a decision that says what it must. Everything else is none, and never an allow.
-func (r *run) understand(p *link.Decision) (Decision, error) {
+func (r *run) understand(p *link.Decision, d *Decision) error {
 	reason := quotaerr.Reason(p.Reason)
 	allowed := p.Outcome == quoratev1.Outcome_OUTCOME_ALLOWED && reason == quotaerr.Allowed
 	denied := p.Outcome == quoratev1.Outcome_OUTCOME_DENIED && reason.IsDecision() && reason != quotaerr.Allowed
-	if !allowed && !denied || p.ID != r.k.id {
-		return Decision{}, errNotUnderstood
+	if !allowed && !denied || !p.Ours {
+		return errNotUnderstood
 	}
-	d := Decision{
-		Allowed: allowed, Source: SourceOwner, Reason: p.Reason, Limit: p.Limit, Remaining: p.Remaining,
-		PolicyVersion: p.PolicyVersion, PolicyRevision: p.PolicyRevision, ID: r.k.id,
-		Replayed: p.Replayed, Recorded: p.Recorded, Attempts: r.sent,
-	}
+	d.Allowed, d.Source, d.Reason, d.Limit, d.Remaining = allowed, SourceOwner, p.Reason, p.Limit, p.Remaining
+	d.PolicyVersion, d.PolicyRevision, d.ID = p.PolicyVersion, p.PolicyRevision, r.call.Check.ID
+	d.Replayed, d.Recorded, d.Attempts = p.Replayed, p.Recorded, r.sent
 	if p.Dated {
 		d.RetryAfter = time.Duration(min(max(0, p.RetryAfterMillis), maxWaitMillis)) * time.Millisecond
 		d.RetryAt = time.Now().Add(d.RetryAfter)
@@ -394,5 +435,5 @@ func (r *run) understand(p *link.Decision) (Decision, error) {
 			Reset: time.Duration(min(max(0, l.ResetMillis), maxWaitMillis)) * time.Millisecond,
 		}
 	}
-	return d, nil
+	return nil
 }

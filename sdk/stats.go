@@ -47,7 +47,8 @@ type Stats struct {
 func (c *Client) Stats() Stats {
 	set := c.classes.Load()
 	s := Stats{
-		Classes: map[string]ClassStats{}, Sends: c.sends.Load(), Retries: c.retries.Load(),
+		Classes: map[string]ClassStats{}, Sends: c.nodes.counters.Sends.Load(),
+		Retries:         c.nodes.counters.Retries.Load(),
 		RetriesWithheld: c.withheld.Load(), Frames: c.nodes.counters.Frames.Load(), Wasted: c.lost.Load(),
 		NodesGivenUp: c.nodes.counters.GivenUp.Load(), InFlight: int(c.inFlight.Load()), Hints: c.hints.Len(),
 		LocalHeld: c.local.Held(), Nodes: c.nodes.count(), WatchLive: c.watcher.Live(c.now()),

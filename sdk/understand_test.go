@@ -11,18 +11,19 @@ import (
 // Shows that whatever a node sends as a decision is an allow only if it says so, with the reason of one, to this very
 // check, and that no wait that it tells is negative.
 func FuzzUnderstand(f *testing.F) {
-	f.Add(int32(1), "allowed", "x", int64(0), int64(-5))
-	f.Add(int32(2), "quota_exhausted", "x", int64(1<<40), int64(1<<62))
-	f.Add(int32(2), "allowed", "x", int64(0), int64(0))
-	f.Add(int32(1), "allowed", "y", int64(-1<<63), int64(0))
-	f.Fuzz(func(t *testing.T, outcome int32, reason, id string, retryMillis, resetMillis int64) {
+	f.Add(int32(1), "allowed", true, int64(0), int64(-5))
+	f.Add(int32(2), "quota_exhausted", true, int64(1<<40), int64(1<<62))
+	f.Add(int32(2), "allowed", true, int64(0), int64(0))
+	f.Add(int32(1), "allowed", false, int64(-1<<63), int64(0))
+	f.Fuzz(func(t *testing.T, outcome int32, reason string, ours bool, retryMillis, resetMillis int64) {
 		p := &link.Decision{
-			Outcome: quoratev1.Outcome(outcome), Reason: reason, ID: id, Dated: true, RetryAfterMillis: retryMillis,
+			Outcome: quoratev1.Outcome(outcome), Reason: reason, Ours: ours, Dated: true, RetryAfterMillis: retryMillis,
 			Limits: []link.Limit{{Name: "m", ResetMillis: resetMillis}, {}},
 		}
-		r := &run{k: check{id: "x"}}
-		d, err := r.understand(p)
-		says := p.Outcome == quoratev1.Outcome_OUTCOME_ALLOWED && reason == "allowed" && id == "x"
+		r, d := &run{call: link.NewCall()}, Decision{}
+		r.call.Check.ID = "x"
+		err := r.understand(p, &d)
+		says := p.Outcome == quoratev1.Outcome_OUTCOME_ALLOWED && reason == "allowed" && ours
 		if d.Allowed != says || err != nil && d.Source != SourceNone || d.RetryAfter < 0 ||
 			err == nil && d.Limits[0].Reset < 0 {
 			t.Errorf("%v became %+v, %v", p, d, err)

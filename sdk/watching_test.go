@@ -109,19 +109,18 @@ type dated struct {
 func (d dated) Deadline() (time.Time, bool) { return d.end, true }
 
 // Shows that a context's deadline that was made from a wall clock reading alone is measured by what the wall clock says
-// now, and not by what it said when the client was made, which may be an hour off.
+// now, and bounds the time for a decision.
 func TestDeadlineWithoutMonotonicReading(t *testing.T) {
-	for _, off := range []time.Duration{time.Hour, -time.Hour} {
-		c := &Client{start: time.Now().Round(0).Add(off)}
-		r := &run{c: c, start: time.Now(), startNanos: 5}
+	synctest.Test(t, func(t *testing.T) {
+		const now = int64(time.Hour) // by the client's clock, which began elsewhere
 		for _, left := range []time.Duration{50 * time.Millisecond, 10 * time.Second} {
-			want := min(left, 100*time.Millisecond)
-			ctx := dated{bg(), r.start.Round(0).Add(left)}
-			if got := r.bounded(ctx, 100*time.Millisecond, 30*time.Second); got != want {
-				t.Errorf("%s off, %s left: %s", off, left, got)
+			r := &run{startNanos: now, contextNanos: contextNanos(dated{bg(), time.Now().Round(0).Add(left)}, now)}
+			r.limit(100*time.Millisecond, 30*time.Second)
+			if got, want := r.deadlineNanos-now, int64(min(left, 100*time.Millisecond)); got != want {
+				t.Errorf("%s left: %d ns, and not %d", left, got, want)
 			}
 		}
-	}
+	})
 }
 
 // Shows that a look at a route without replicas goes nowhere, and does not panic.

@@ -20,12 +20,12 @@ func New(nowNanos int64, ratio float64, minPerSecond int) *Budget {
 	return &Budget{ratio: ratio, perNano: least / 1e9, burst: max(burstSeconds*least, 1), tokens: least, at: nowNanos}
 }
 
-// Earn notes a first send.
-func (b *Budget) Earn(nowNanos int64) {
+// Earn notes some first sends.
+func (b *Budget) Earn(nowNanos int64, sends int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.fill(nowNanos)
-	b.tokens = min(b.tokens+b.ratio, b.burst)
+	b.tokens = min(b.tokens+float64(sends)*b.ratio, b.burst)
 }
 
 // Spend takes what one retry costs, and reports whether there was enough.

@@ -16,8 +16,9 @@ func TestBound(t *testing.T) {
 		for range rapid.IntRange(0, 300).Draw(t, "steps") {
 			now += rapid.Int64Range(-1, 2e8).Draw(t, "pause")
 			if rapid.Bool().Draw(t, "first") {
-				b.Earn(now)
-				sends++
+				n := rapid.IntRange(1, 50).Draw(t, "sends")
+				b.Earn(now, n)
+				sends += n
 			} else if b.Spend(now) {
 				retries++
 			}
@@ -36,9 +37,10 @@ func TestRatio(t *testing.T) {
 		if b.Spend(0) {
 			t.Fatal("a retry is free")
 		}
-		for range 8 {
-			b.Earn(0)
+		for n := range 4 {
+			b.Earn(0, n)
 		}
+		b.Earn(0, 2)
 		if !b.Spend(0) {
 			t.Fatal("eight sends pay for no retry")
 		}

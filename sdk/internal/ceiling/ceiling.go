@@ -19,7 +19,6 @@ const (
 // updated conservatively (Estan and Varghese, 2002). It is for concurrent use.
 type Ceiling struct {
 	perSecond uint64
-	seed      maphash.Seed
 
 	mu sync.Mutex // guards cells; held for four of them
 	// cells hold the second, in the upper half, and the count in it. A principal has one cell in each row, and the
@@ -32,16 +31,21 @@ func New(perSecond int) *Ceiling {
 	if perSecond <= 0 {
 		return nil
 	}
-	return &Ceiling{perSecond: uint64(min(perSecond, math.MaxInt32)), seed: maphash.MakeSeed()}
+	return &Ceiling{perSecond: uint64(min(perSecond, math.MaxInt32))}
 }
 
-// Take counts a check of principal at nowNanos and reports whether it is below the ceiling. If not, waitNanos is how
-// long the present second still is.
-func (c *Ceiling) Take(nowNanos int64, principal string) (ok bool, waitNanos int64) {
+// seed is drawn once for the process, so that nobody outside can make principals that fall together.
+var seed = maphash.MakeSeed()
+
+// Hash is the hash by which a principal is counted, here and in a Flight.
+func Hash(principal string) uint64 { return maphash.String(seed, principal) }
+
+// Take counts a check of a principal, by its Hash, at nowNanos, and reports whether it is below the ceiling. If not,
+// waitNanos is how long the present second still is.
+func (c *Ceiling) Take(nowNanos int64, h uint64) (ok bool, waitNanos int64) {
 	if c == nil {
 		return true, 0
 	}
-	h := maphash.String(c.seed, principal)
 	now := uint64(nowNanos/second+1) & low
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,16 +14,16 @@ func TestCeiling(t *testing.T) {
 	for second := range int64(3) {
 		at := second * 1_000_000_000
 		for i := range 5 {
-			ok, wait := c.Take(at+int64(i), "x")
+			ok, wait := c.Take(at+int64(i), Hash("x"))
 			if ok != (i < 3) || !ok && wait != 1_000_000_000-int64(i) {
 				t.Fatalf("second %d, %d: %t, %d", second, i, ok, wait)
 			}
 		}
-		if ok, _ := c.Take(at, "y"); !ok {
+		if ok, _ := c.Take(at, Hash("y")); !ok {
 			t.Error("another is refused")
 		}
 	}
-	if ok, _ := (*Ceiling)(nil).Take(1, "x"); !ok || New(0) != nil {
+	if ok, _ := (*Ceiling)(nil).Take(1, Hash("x")); !ok || New(0) != nil {
 		t.Error("without a ceiling one is refused")
 	}
 }
@@ -37,7 +37,7 @@ func TestConcurrent(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			for range 1000 {
-				if ok, _ := c.Take(1, "x"); ok {
+				if ok, _ := c.Take(1, Hash("x")); ok {
 					passed.Add(1)
 				}
 			}
@@ -49,19 +49,19 @@ func TestConcurrent(t *testing.T) {
 	}
 	for i := range 100 {
 		for range 100 {
-			c.Take(1, fmt.Sprint(i))
+			c.Take(1, Hash(fmt.Sprint(i)))
 		}
 	}
 	refused := 0
 	for i := range 1000 {
-		if ok, _ := c.Take(1, fmt.Sprint("quiet", i)); !ok {
+		if ok, _ := c.Take(1, Hash(fmt.Sprint("quiet", i))); !ok {
 			refused++
 		}
 	}
 	if refused > 3 {
 		t.Errorf("%d of 1000 quiet principals were refused", refused)
 	}
-	if n := testing.AllocsPerRun(100, func() { c.Take(1, "x") }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { c.Take(1, Hash("x")) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -74,7 +74,7 @@ func TestManyPrincipals(t *testing.T) {
 	} {
 		c, refused := New(k.perSecond), 0
 		for i := range k.principals {
-			if ok, _ := c.Take(1, fmt.Sprint("p", i)); !ok {
+			if ok, _ := c.Take(1, Hash(fmt.Sprint("p", i))); !ok {
 				refused++
 			}
 		}
@@ -85,11 +85,11 @@ func TestManyPrincipals(t *testing.T) {
 	c, refused := New(5), 0
 	for i := range 4000 {
 		for range 5 {
-			c.Take(1, fmt.Sprint("loud", i))
+			c.Take(1, Hash(fmt.Sprint("loud", i)))
 		}
 	}
 	for i := range 20_000 {
-		if ok, _ := c.Take(1, fmt.Sprint("quiet", i)); !ok {
+		if ok, _ := c.Take(1, Hash(fmt.Sprint("quiet", i))); !ok {
 			refused++
 		}
 	}

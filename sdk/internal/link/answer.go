@@ -2,7 +2,6 @@ package link
 
 import (
 	"errors"
-	"hash/maphash"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -55,7 +54,8 @@ func (d *decoder) decode(b []byte) ([]answer, error) {
 		d.answers = nil
 	}
 	d.answers = d.answers[:0]
-	for f := (field{}); len(b) > 0; {
+	var f field
+	for len(b) > 0 {
 		if b = f.next(b); b == nil {
 			return nil, errMalformed
 		}
@@ -85,7 +85,8 @@ func (d *decoder) another() *answer {
 
 func (d *decoder) answer(b []byte) bool {
 	a, ok := d.another(), true
-	for f := (field{}); len(b) > 0 && ok; {
+	var f field
+	for len(b) > 0 && ok {
 		if b = f.next(b); b == nil {
 			return false
 		}
@@ -112,7 +113,8 @@ func (d *decoder) answer(b []byte) bool {
 
 func (d *decoder) decision(a *answer, b []byte) bool {
 	p, ok := &a.decision, true
-	for f := (field{}); len(b) > 0 && ok; {
+	var f field
+	for len(b) > 0 && ok {
 		if b = f.next(b); b == nil {
 			return false
 		}
@@ -151,8 +153,9 @@ func (d *decoder) decision(a *answer, b []byte) bool {
 func (d *decoder) limit(p *Decision, b []byte) bool {
 	var l Limit
 	var window span
+	var f field
 	ok := true
-	for f := (field{}); len(b) > 0 && ok; {
+	for len(b) > 0 && ok {
 		if b = f.next(b); b == nil {
 			return false
 		}
@@ -181,7 +184,8 @@ type span struct {
 }
 
 func (s *span) take(b []byte) bool {
-	for f := (field{}); len(b) > 0; {
+	var f field
+	for len(b) > 0 {
 		if b = f.next(b); b == nil {
 			return false
 		}
@@ -202,47 +206,52 @@ type field struct {
 	bytes  []byte // or asBytes
 }
 
-// end is what is left of a message after its last field; nil is what is not in the wire format.
-var end = []byte{}
-
 // next reads the first field of b, which is not empty, and returns what is after it; nil when b is malformed.
 func (f *field) next(b []byte) []byte {
-	tag, n := uint64(b[0]), 1
-	if tag >= 1<<7 {
-		if tag, n = protowire.ConsumeVarint(b); n < 0 {
-			return nil
-		}
-	}
-	number := tag >> 3
-	if number < uint64(protowire.MinValidNumber) || number > uint64(protowire.MaxValidNumber) {
+	tag, b := number(b)
+	id := tag >> 3
+	if b == nil || id < uint64(protowire.MinValidNumber) || id > uint64(protowire.MaxValidNumber) {
 		return nil
 	}
-	b = b[n:]
 	f.is = tag
 	switch kind := protowire.Type(tag & 7); kind {
 	case protowire.VarintType:
-		f.number, n = protowire.ConsumeVarint(b)
+		f.number, b = number(b)
+		return b
 	case protowire.BytesType:
-		f.bytes, n = protowire.ConsumeBytes(b)
+		length, b := number(b)
+		if length > uint64(len(b)) {
+			return nil
+		}
+		f.bytes, b = b[:length:length], b[length:]
+		return b
 	default:
-		n = protowire.ConsumeFieldValue(protowire.Number(number), kind, b)
+		n := protowire.ConsumeFieldValue(protowire.Number(id), kind, b)
+		if n < 0 {
+			return nil
+		}
+		return b[n:]
 	}
-	switch {
-	case n < 0:
-		return nil
-	case n == len(b):
-		return end
+}
+
+// number reads a varint, most of which have one byte or two, and returns what is after it; nil when there is none.
+func number(b []byte) (uint64, []byte) {
+	if len(b) > 0 && b[0] < 1<<7 {
+		return uint64(b[0]), b[1:]
 	}
-	return b[n:]
+	if len(b) > 1 && b[1] < 1<<7 {
+		return uint64(b[0]&(1<<7-1)) | uint64(b[1])<<7, b[2:]
+	}
+	v, n := protowire.ConsumeVarint(b)
+	if n < 0 {
+		return 0, nil
+	}
+	return v, b[n:]
 }
 
 // names keeps strings that recur, as those of limits and policies do, so that they are not made anew each time. It is
 // bounded: of strings that fall into the same place the last one is kept. The zero names has none.
-type names struct {
-	kept [1 << 8]string
-	seed maphash.Seed
-	made bool
-}
+type names struct{ kept [1 << 8]string }
 
 // maxNameBytes is the longest string that is kept.
 const maxNameBytes = 128
@@ -255,10 +264,7 @@ func (n *names) of(b []byte) (string, bool) {
 	if len(b) > maxNameBytes {
 		return string(b), utf8.Valid(b)
 	}
-	if !n.made {
-		n.seed, n.made = maphash.MakeSeed(), true
-	}
-	kept := &n.kept[maphash.Bytes(n.seed, b)%uint64(len(n.kept))]
+	kept := &n.kept[(31*len(b)+7*int(b[0])+3*int(b[len(b)/2])+int(b[len(b)-1]))%len(n.kept)]
 	if *kept == string(b) {
 		return *kept, true
 	}

@@ -8,24 +8,25 @@ import (
 
 // Call is one check that is to be asked for: what is sent, and what has become of it. When it is over it may be asked
 // for again, also with another check: who keeps calls for that allocates nothing for a check.
+//
+// With thousands under way each is out of the processor's caches when its answer comes. So what is read then is
+// together, and first.
 type Call struct {
-	Check  Check
 	Result Result
 
-	body []byte        // the check as it is sent
-	done chan struct{} // has room for one
-
-	// Node.mu guards the rest.
-	deadlineNanos int64
-	sentNanos     int64
-	sequence      uint64
-	stream        *stream // that it was sent over
-	queued        bool
-	before, after *Call // in the queue
-
-	// Where it is in deadlines.
-	slot           int64
+	// Node.mu guards these, but for done, which has room for one.
+	done           chan struct{}
+	sequence       uint64
+	stream         *stream // that it was sent over
+	queued         bool
+	sentNanos      int64
+	slot           int64 // and the two that follow, where it is in deadlines
 	earlier, later *Call
+	before, after  *Call // in the queue
+	deadlineNanos  int64
+
+	Check Check
+	body  []byte // the check as it is sent
 }
 
 // NewCall makes a call.
@@ -40,45 +41,45 @@ func (c *Call) answer(a *answer, nowNanos int64) {
 	limits := append(r.Decision.Limits[:0], a.decision.Limits...)
 	r.Decided, r.Decision, r.Refusal, r.Leader = a.decided, a.decision, a.refusal, a.leader
 	r.Decision.Limits = limits
-	if r.Decision.ID = c.Check.ID; string(a.id) != c.Check.ID {
-		r.Decision.ID = string(a.id)
-	}
+	r.Decision.Ours = string(a.id) == c.Check.ID
 	r.SentNanos, r.ReceivedNanos = c.sentNanos, nowNanos
 }
 
 // Result is what became of one check. Without Err it is an answer.
 type Result struct {
 	// Decided: there is a Decision.
-	Decided  bool
-	Decision Decision
-	// Refusal is why there is no decision; with neither, the answer is of a kind that is not known here.
-	Refusal *quoratev1.Refusal
-	// Unsure: the refusal is that of a whole stream, and the check may have been decided before.
-	Unsure bool
-	// Leader is who leads, where it is not the node that was asked and is known.
-	Leader string
-	// Err is why there was no answer.
-	Err error
+	Decided bool
 	// Unsent: the check has not left this process, or nobody has read it. Nothing was consumed.
 	Unsent bool
 	// Crowded: its time was over while it was still queued, although the node is there and takes what it is sent. There
 	// is more to do than time, here or there; nothing was consumed.
 	Crowded bool
+	// Unsure: the refusal is that of a whole stream, and the check may have been decided before.
+	Unsure bool
+
+	Decision Decision
+	// Leader is who leads, where it is not the node that was asked and is known.
+	Leader string
 	// SentNanos is the clock's reading before the check was sent, ReceivedNanos when the answer was there.
 	SentNanos, ReceivedNanos int64
+
+	// Refusal is why there is no decision; with neither, the answer is of a kind that is not known here.
+	Refusal *quoratev1.Refusal
+	// Err is why there was no answer.
+	Err error
 }
 
 // Decision is a decision as it came in: quoratev1.Decision, without what is not needed.
 type Decision struct {
 	Outcome            quoratev1.Outcome
+	Ours               bool // its id is that of the check
+	Dated              bool // it has a retry_at
+	Replayed, Recorded bool
 	Reason, Limit      string
 	Remaining          int64
-	Dated              bool // it has a retry_at
 	RetryAfterMillis   int64
 	PolicyVersion      string
 	PolicyRevision     uint64
-	ID                 string
-	Replayed, Recorded bool
 	Limits             []Limit // overwritten by the call's next decision
 }
 

@@ -91,7 +91,7 @@ func TestAnswersOutliveTheirStream(t *testing.T) {
 		n.mu.Unlock()
 		n.sent(s, io.EOF)
 		n.answered(s, []answer{{sequence: 1, decided: true, id: []byte("x")}})
-		if r := <-got; r.Decision.ID != "x" {
+		if r := <-got; !r.Decision.Ours {
 			t.Errorf("%+v", r)
 		}
 	})

@@ -122,7 +122,7 @@ func TestAnswersFindTheirChecks(t *testing.T) {
 		for i := range 50 {
 			all.Go(func() {
 				name := fmt.Sprint(i)
-				if r := ask(n, name, time.Second); r.Err != nil || r.Decision.ID != name {
+				if r := ask(n, name, time.Second); r.Err != nil || !r.Decision.Ours {
 					t.Errorf("%s got %+v", name, r)
 				}
 			})
@@ -137,6 +137,36 @@ func TestAnswersFindTheirChecks(t *testing.T) {
 			t.Error("the watchdog runs although nothing is owed")
 		}
 		n.mu.Unlock()
+	})
+}
+
+// Shows that what is asked while answers are being handed out leaves when that is over, in one frame.
+func TestHandingOut(t *testing.T) {
+	frames := 0
+	linked(t, func(g served) error {
+		return each(g, func(frame *quoratev1.CheckStreamRequest) error { frames++; return echo(g, frame) })
+	}, func(t *testing.T, n *Node) {
+		if r := ask(n, "x", time.Second); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		n.mu.Lock()
+		n.handing++
+		n.mu.Unlock()
+		var all sync.WaitGroup
+		for i := range 50 {
+			all.Go(func() {
+				if r := ask(n, fmt.Sprint(i), time.Second); r.Err != nil || !r.Decision.Ours {
+					t.Errorf("%+v", r)
+				}
+			})
+		}
+		if synctest.Wait(); frames != 1 || n.Waiting() != 50 {
+			t.Errorf("%d frames, and %d wait", frames, n.Waiting())
+		}
+		n.handedOut()
+		if all.Wait(); frames != 2 {
+			t.Errorf("%d frames", frames)
+		}
 	})
 }
 
@@ -199,7 +229,7 @@ func TestSilentIsGivenUp(t *testing.T) {
 		mu.Lock()
 		dumb = false
 		mu.Unlock()
-		if r := ask(n, "y", time.Second); r.Decision.ID != "y" || n.Suspect() {
+		if r := ask(n, "y", time.Second); !r.Decision.Ours || n.Suspect() {
 			t.Errorf("%+v, suspect %t", r, n.Suspect())
 		}
 	})

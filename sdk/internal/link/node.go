@@ -37,7 +37,11 @@ var (
 )
 
 // Counters are shared by the links of a client.
-type Counters struct{ Frames, GivenUp atomic.Uint64 }
+type Counters struct {
+	Frames, GivenUp atomic.Uint64
+	// Sends are the checks that were sent, Retries those that were sent again; each counts when it has its result.
+	Sends, Retries atomic.Uint64
+}
 
 // Node is the connection to one node. It is for concurrent use.
 type Node struct {
@@ -59,6 +63,7 @@ type Node struct {
 
 	mu       sync.Mutex // guards the rest
 	queue    queue      // what is to be sent
+	handing  int        // how many frames of answers are being handed out: who is woken asks again, and is waited for
 	stream   *stream    // to send over; nil while there is none
 	closed   bool
 	watchdog *time.Timer // runs only while something of the node is due
@@ -155,7 +160,9 @@ func (n *Node) enqueue(c *Call, deadlineNanos int64) bool {
 	n.deadlines.add(c)
 	n.queue.push(c)
 	n.expireBy(deadlineNanos)
-	n.rouse()
+	if n.handing == 0 {
+		n.rouse()
+	}
 	return true
 }
 
@@ -182,11 +189,38 @@ func (n *Node) giveUp(c *Call, why error) {
 // finish gives a call its result, unless it has one. n.mu is held.
 func (n *Node) finish(c *Call, r *Result) {
 	if n.part(c) {
+		if !r.Unsent {
+			var t tally
+			t.add(c)
+			n.count(t)
+		}
 		limits := c.Result.Decision.Limits
 		c.Result = *r
 		c.Result.Decision.Limits = limits
 		c.Result.SentNanos, c.Result.ReceivedNanos = c.sentNanos, n.now()
 		c.wake()
+	}
+}
+
+// tally is how many calls were sent for the first time, and how many again.
+type tally struct{ first, again int }
+
+func (t *tally) add(c *Call) {
+	if c.Check.Attempt <= 1 {
+		t.first++
+	} else {
+		t.again++
+	}
+}
+
+// count counts calls that were sent, and what they earn for retries.
+func (n *Node) count(t tally) {
+	if t.first > 0 {
+		n.counters.Sends.Add(uint64(t.first))
+		n.Retries.Earn(n.now(), t.first)
+	}
+	if t.again > 0 {
+		n.counters.Retries.Add(uint64(t.again))
 	}
 }
 

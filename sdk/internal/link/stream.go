@@ -174,6 +174,16 @@ func (n *Node) answered(s *stream, answers []answer) {
 		c.wake()
 	}
 	s.over = s.over[:0]
+	n.handedOut()
+}
+
+// handedOut has what was queued meanwhile sent, together.
+func (n *Node) handedOut() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.handing--; n.queue.count > 0 {
+		n.rouse()
+	}
 }
 
 // settle gives calls their answers, and notes whom to wake.
@@ -181,18 +191,22 @@ func (n *Node) settle(s *stream, answers []answer) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	now := n.now()
+	n.handing++
 	s.answered = true
 	s.owedNanos, s.heardNanos = 0, now
 	if n.stream == s && n.suspectUntil.Load() != 0 {
 		n.suspectUntil.Store(0)
 	}
+	var sent tally
 	for i := range answers {
 		a := &answers[i]
 		if c := s.waiting.of(a.sequence); c != nil && n.part(c) {
+			sent.add(c)
 			c.answer(a, now)
 			s.over = append(s.over, c)
 		}
 	}
+	n.count(sent)
 	if s.waiting.count > 0 {
 		s.owedNanos = now
 		n.arm(SilentAfter)

@@ -136,7 +136,7 @@ func sameAnswer(t *testing.T, a *answer, m *quoratev1.StreamedAnswer) {
 	want := Decision{
 		Outcome: p.GetOutcome(), Reason: p.GetReason(), Limit: p.GetLimit(), Remaining: p.GetRemaining(),
 		Dated: p.GetRetryAt() != nil, RetryAfterMillis: p.GetRetryAfterMs(), PolicyVersion: p.GetPolicyVersion(),
-		PolicyRevision: p.GetPolicyRevision(), ID: p.GetDecisionId(), Replayed: p.GetReplayed(), Recorded: p.GetRecorded(),
+		PolicyRevision: p.GetPolicyRevision(), Ours: p.GetDecisionId() == "x-1", Replayed: p.GetReplayed(), Recorded: p.GetRecorded(),
 	}
 	for _, l := range p.GetLimits() {
 		want.Limits = append(want.Limits, Limit{
