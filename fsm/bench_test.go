@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/policy"
@@ -83,6 +84,48 @@ func BenchmarkMemory(b *testing.B) {
 			runtime.KeepAlive(m)
 		}
 	})
+}
+
+// BenchmarkSnapshot takes a snapshot of a million keys and as many replay records, with an entry of 256 checks between
+// every two pieces: the longest that either holds the other up, and what it costs the entries.
+func BenchmarkSnapshot(b *testing.B) {
+	const keys = 1_000_000
+	m, _ := newLong(b, "limit: 5, window: 1d}], replay_horizon: 15m")
+	admit(m, keys, keys)
+	for range b.N {
+		var piece []byte
+		var longestPiece, longestEntry time.Duration
+		ids := 0
+		entry := func() {
+			e := &fsm.Entry{Kind: fsm.KindBatch, Term: 1, Stamp: m.Now() + 1e6}
+			for range 256 {
+				e.Checks = append(e.Checks, fsm.Check{
+					Principal: fmt.Sprintf("principal-%06d", ids*7919%keys), Gateway: "g1", DecisionID: fmt.Sprint(b.N, "/", ids),
+					Charge: fsm.Charge{Class: "long", Cost: 1}, RouteEpoch: 1,
+				})
+				ids++
+			}
+			began := time.Now()
+			m.Step(1, e)
+			longestEntry = max(longestEntry, time.Since(began))
+		}
+		for range 1024 {
+			entry()
+		}
+		b.ReportMetric(float64(longestEntry.Microseconds())/1e3, "ms/longest-entry-before")
+		longestEntry = 0
+		began := time.Now()
+		s := m.BeginSnapshot()
+		for more := true; more; {
+			longestPiece = max(longestPiece, time.Since(began))
+			entry()
+			began = time.Now()
+			piece, more = s.Next(piece[:0])
+		}
+		s.Release()
+		b.ReportMetric(float64(longestPiece.Microseconds())/1e3, "ms/longest-piece")
+		b.ReportMetric(float64(longestEntry.Microseconds())/1e3, "ms/longest-entry")
+	}
 }
 
 // newLong is a machine with one limit, and the heap before it was made.
