@@ -10,27 +10,27 @@ import (
 
 var _ rpc.Queuer = (*backend)(nil)
 
-// together are those of many principals whose partition is one.
+// together are those of many checks whose partition is one.
 type together struct {
 	partition *partition.Partition // this node's replica; nil when it has none, or the partition is not known
 	indexes   []int
 }
 
-// byPartition puts principals together by their partitions, of which there are few.
-func (b *backend) byPartition(count int, principal func(i int) string) []together {
+// byPartition puts checks together by the partitions of their principals, of which there are few.
+func (b *backend) byPartition(asked []rpc.Asked) []together {
 	n := (*Node)(b)
 	var out []together
 	var ids []string
 next:
-	for i := range count {
-		id := n.routes.PartitionOf(principal(i))
+	for i := range asked {
+		id := n.routes.PartitionOf(asked[i].Check.Principal)
 		for k := range ids {
 			if ids[k] == id {
 				out[k].indexes = append(out[k].indexes, i)
 				continue next
 			}
 		}
-		t := together{indexes: make([]int, 0, count-i)}
+		t := together{indexes: make([]int, 0, len(asked)-i)}
 		if r := n.hosted.of(id); id != "" && r != nil {
 			t.partition = r.partition.Load()
 		}
@@ -41,26 +41,23 @@ next:
 }
 
 // Leaders is Leader of many.
-func (b *backend) Leaders(principals []string) []rpc.Leadership {
-	out := make([]rpc.Leadership, len(principals))
-	for _, t := range b.byPartition(len(principals), func(i int) string { return principals[i] }) {
+func (b *backend) Leaders(asked []rpc.Asked) []rpc.Leadership {
+	out := make([]rpc.Leadership, len(asked))
+	for _, t := range b.byPartition(asked) {
 		if t.partition == nil {
 			for _, i := range t.indexes {
-				out[i] = b.Leader(principals[i])
+				out[i] = b.Leader(asked[i].Check.Principal)
 			}
 			continue
 		}
-		of, epochs := principals, make([]fsm.Epoch, len(t.indexes))
-		if len(t.indexes) < len(principals) {
-			of = make([]string, len(t.indexes))
-			for k, i := range t.indexes {
-				of[k] = principals[i]
-			}
+		of, epochs := make([]string, len(t.indexes)), make([]fsm.Epoch, len(t.indexes))
+		for k, i := range t.indexes {
+			of[k] = asked[i].Check.Principal
 		}
 		leader, leading, changed := t.partition.Roles(of, epochs)
 		for k, i := range t.indexes {
 			if leader == "" || epochs[k] == 0 {
-				out[i] = b.Leader(principals[i]) // who also looks at what others say
+				out[i] = b.Leader(of[k]) // who also looks at what others say
 				continue
 			}
 			out[i] = rpc.Leadership{Node: leader, Local: leading, Epoch: epochs[k], Changed: changed}
@@ -78,7 +75,7 @@ func (b *backend) Enqueue(
 		index  int
 	}
 	places := make([]place, len(asked))
-	for _, t := range b.byPartition(len(asked), func(i int) string { return asked[i].Check.Principal }) {
+	for _, t := range b.byPartition(asked) {
 		if t.partition == nil {
 			outcomes := make([]rpc.Outcome, 0, len(t.indexes))
 			for _, i := range t.indexes {
@@ -99,7 +96,7 @@ func (b *backend) Enqueue(
 			outcomes := make([]rpc.Outcome, len(came))
 			for k := range came {
 				o := &came[k]
-				outcomes[k] = rpc.Outcome{Index: t.indexes[o.Index], Answer: rpc.Answer(o.Answer), Err: o.Err}
+				outcomes[k] = rpc.Outcome{Index: t.indexes[o.Index], Answer: (*rpc.Answer)(&o.Answer), Err: o.Err}
 			}
 			done(outcomes)
 		})

@@ -28,15 +28,17 @@ func TestEnqueue(t *testing.T) {
 	for _, n := range nodes {
 		b := (*backend)(n.Node)
 		var asked []rpc.Asked
-		leads := b.Leaders(principals)
+		for _, p := range principals {
+			asked = append(asked, rpc.Asked{Deadline: time.Now().Add(20 * time.Second), Check: fsm.Check{
+				Principal: p, Gateway: "gw", DecisionID: "together-" + p, Charge: fsm.Charge{Class: "any", Cost: 1},
+			}})
+		}
+		leads := b.Leaders(asked)
 		for i, p := range principals {
 			if alone := b.Leader(p); alone.Local != leads[i].Local || alone.Epoch != leads[i].Epoch {
 				t.Fatalf("%s is led as %+v, alone as %+v", p, leads[i], alone)
 			}
-			asked = append(asked, rpc.Asked{Deadline: time.Now().Add(20 * time.Second), Check: fsm.Check{
-				Principal: p, Gateway: "gw", DecisionID: "together-" + p, RouteEpoch: leads[i].Epoch,
-				Charge: fsm.Charge{Class: "any", Cost: 1},
-			}})
+			asked[i].Check.RouteEpoch = leads[i].Epoch
 		}
 		came := make(chan rpc.Outcome, 2*count)
 		giveUp := b.Enqueue(ctx, asked, func(some []rpc.Outcome) {

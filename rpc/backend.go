@@ -60,8 +60,8 @@ type Backend interface {
 // Queuer is a Backend that has many checks decided without a goroutine for each.
 type Queuer interface {
 	Backend
-	// Leaders is Leader of many, in their order.
-	Leaders(principals []string) []Leadership
+	// Leaders is Leader of the principals of many checks, in their order.
+	Leaders(asked []Asked) []Leadership
 	// Enqueue has checks decided, each as Check does, and waits for none. done gets one outcome of each, those that come
 	// together in one call, from any goroutine, also before Enqueue has returned; it does not block. asked is not kept.
 	// Nothing is proposed once ctx has ended or a deadline has passed, but that nothing tells: the caller calls giveUp
@@ -77,8 +77,8 @@ type Asked struct {
 
 // Outcome is what one of them came to: Err, or an answer.
 type Outcome struct {
-	Index  int // of the check among those that were queued together
-	Answer Answer
+	Index  int     // of the check among those that were queued together
+	Answer *Answer // is not changed any more
 	Err    error
 }
 

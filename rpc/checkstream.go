@@ -6,14 +6,13 @@ import (
 	"io"
 	"log/slog"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/quorate/quorate/fsm"
-	"github.com/quorate/quorate/internal/errtable"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
 )
@@ -46,7 +45,10 @@ func (s *quotaService) CheckStream(
 	}
 	defer done()
 	c := newCheckStream(s.desk, s.log, id)
-	c.recv = stream.Recv
+	c.recv = func() (*checkFrame, error) {
+		f := &checkFrame{}
+		return f, stream.RecvMsg(f)
+	}
 	c.send = func(e encoded) error {
 		return patiently(ctx, streamPatience, "read", func() error { return stream.SendMsg(e) })
 	}
@@ -60,7 +62,7 @@ type checkStream struct {
 	log  *slog.Logger
 	id   Identity
 	who  string // id in words: whose share it is
-	recv func() (*quoratev1.CheckStreamRequest, error)
+	recv func() (*checkFrame, error)
 	send func(encoded) error
 
 	// wake tells the writer that there is something to do, room the reader that answers have left. One signal
@@ -68,28 +70,21 @@ type checkStream struct {
 	wake, room chan struct{}
 	deciding   sync.WaitGroup
 
-	mu sync.Mutex // guards the rest
-	// open are the sequences of checks without an answer, with those that an owner of this node was asked for.
-	open    map[uint64]*queuedCheck
-	ready   []answerFrame // to be sent
-	unsent  int           // bytes of ready, and of what is being sent
-	granted int           // checks of the gateway's share whose answers have not left
-	closed  bool          // no further checks are taken in
-	why     error         // what the stream ends with, once closed; nil: well
-	alarm   *time.Timer   // tells that the deadline of a queued check may have passed; nil before the first
-	due     time.Time     // when it does; zero: it does not
-}
-
-// answerFrame is a frame of answers while it is put together.
-type answerFrame struct {
-	message encoded
-	answers int
-	granted int // of them, of checks that were granted
+	mu      sync.Mutex                // guards the rest
+	open    map[uint64]struct{}       // the sequences of checks without an answer
+	queued  map[*queuedFrame]struct{} // those with checks that an owner of this node was asked for and has not settled
+	ready   []answerFrame             // to be sent
+	unsent  int                       // bytes of ready, and of what is being sent
+	granted int                       // checks of the gateway's share whose answers have not left
+	closed  bool                      // no further checks are taken in
+	why     error                     // what the stream ends with, once closed; nil: well
+	alarm   *time.Timer               // tells that the deadline of a queued check may have passed; nil before the first
+	due     time.Time                 // when it does; zero: it does not
 }
 
 func newCheckStream(d *desk, log *slog.Logger, id Identity) *checkStream {
-	return &checkStream{desk: d, log: log, id: id, who: id.String(), open: map[uint64]*queuedCheck{},
-		wake: make(chan struct{}, 1), room: make(chan struct{}, 1)}
+	return &checkStream{desk: d, log: log, id: id, who: id.String(), open: map[uint64]struct{}{},
+		queued: map[*queuedFrame]struct{}{}, wake: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 }
 
 // run serves the stream until its caller has sent everything and got all answers, this node stops, or it breaks.
@@ -173,22 +168,22 @@ func (c *checkStream) hasRoom(ctx context.Context) bool {
 }
 
 // take begins the checks of a frame: all of them, or none and says why the stream has to end.
-func (c *checkStream) take(ctx context.Context, frame *quoratev1.CheckStreamRequest) error {
+func (c *checkStream) take(ctx context.Context, frame *checkFrame) error {
 	arrived := time.Now()
-	checks := frame.GetChecks()
-	granted, err := c.enter(checks)
+	granted, err := c.enter(frame)
 	if err != nil {
 		return err
 	}
 	c.desk.metrics.frames.WithLabelValues("in").Inc()
-	for _, s := range c.enqueue(ctx, checks[:granted], arrived) {
+	refused := frame.checks[granted:]
+	for _, s := range c.enqueue(ctx, frame.checks[:granted], frame.asked[:granted], arrived) {
 		go func() {
 			defer c.deciding.Done()
-			c.put(c.decide(ctx, s, arrived), true)
+			c.put(c.decide(ctx, &s, arrived), true)
 		}()
 	}
-	for _, s := range checks[granted:] {
-		c.put(c.refuse(ctx, s, arrived, quotaerr.New(quotaerr.Overloaded,
+	for i := range refused {
+		c.put(c.refuse(ctx, refused[i].sequence, arrived, quotaerr.New(quotaerr.Overloaded,
 			"too many checks of this stream or gateway are unanswered at this node: back off")), false)
 	}
 	return nil
@@ -196,25 +191,27 @@ func (c *checkStream) take(ctx context.Context, frame *quoratev1.CheckStreamRequ
 
 // enter notes the checks of a frame as open, and says how many of them, the first ones, are to be decided. With an
 // error none is.
-func (c *checkStream) enter(checks []*quoratev1.StreamedCheck) (granted int, err error) {
-	if len(checks) > MaxFrameChecks {
-		return 0, quotaerr.New(quotaerr.InvalidArgument, "the frame has %d checks: send at most %d", len(checks),
+func (c *checkStream) enter(frame *checkFrame) (granted int, err error) {
+	if frame.count > MaxFrameChecks {
+		return 0, quotaerr.New(quotaerr.InvalidArgument, "the frame has %d checks: send at most %d", frame.count,
 			MaxFrameChecks)
 	}
+	checks := frame.checks
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return 0, c.why // it is not taken in, as the status says
 	}
-	for i, s := range checks {
-		if _, taken := c.open[s.GetSequence()]; taken {
-			for _, s := range checks[:i] {
-				delete(c.open, s.GetSequence())
-			}
-			return 0, quotaerr.New(quotaerr.InvalidArgument, "sequence %d is that of a check which has no answer yet: "+
-				"give each check of a stream its own", s.GetSequence())
+	before := len(c.open)
+	for i := range checks {
+		if c.open[checks[i].sequence] = struct{}{}; len(c.open) == before+i+1 {
+			continue
 		}
-		c.open[s.GetSequence()] = nil
+		for _, s := range checks[:i] {
+			delete(c.open, s.sequence)
+		}
+		return 0, quotaerr.New(quotaerr.InvalidArgument, "sequence %d is that of a check which has no answer yet: "+
+			"give each check of a stream its own", checks[i].sequence)
 	}
 	granted = c.desk.streamed.grab(c.who, min(len(checks), MaxStreamedChecks-c.granted))
 	c.granted += granted
@@ -224,110 +221,77 @@ func (c *checkStream) enter(checks []*quoratev1.StreamedCheck) (granted int, err
 
 // decide gets one check answered.
 func (c *checkStream) decide(
-	ctx context.Context, s *quoratev1.StreamedCheck, arrived time.Time,
+	ctx context.Context, s *framedCheck, arrived time.Time,
 ) (out *quoratev1.StreamedAnswer) {
 	defer func() {
 		if p := recover(); p != nil {
-			out = refusalTo(s, caught(ctx, c.desk.metrics, c.log, p), "")
+			out = refusalTo(s.sequence, caught(ctx, c.desk.metrics, c.log, p), "")
 		}
 	}()
-	timeout, err := timeoutOf(s)
+	timeout, err := s.timeout()
 	if err != nil {
-		return c.refuse(ctx, s, arrived, err)
+		return c.refuse(ctx, s.sequence, arrived, err)
+	}
+	req, err := s.request()
+	if err != nil {
+		return c.refuse(ctx, s.sequence, arrived, err)
 	}
 	ctx, cancel := context.WithDeadline(ctx, arrived.Add(timeout))
 	defer cancel()
-	d, leader, err := c.desk.routed(ctx, c.id, s.GetCheck(), protocolStream, arrived)
-	return c.answerTo(ctx, s, arrived, d, leader, err)
+	d, leader, err := c.desk.routed(ctx, c.id, req, protocolStream, arrived)
+	return c.answerTo(ctx, s.sequence, arrived, d, leader, err)
 }
 
 // answerTo is the answer to a check that was asked for.
 func (c *checkStream) answerTo(
-	ctx context.Context, s *quoratev1.StreamedCheck, arrived time.Time, d *quoratev1.Decision, leader string, err error,
+	ctx context.Context, sequence uint64, arrived time.Time, d *quoratev1.Decision, leader string, err error,
 ) *quoratev1.StreamedAnswer {
 	if err != nil {
 		logFailure(ctx, c.log, quoratev1.Quota_CheckStream_FullMethodName, arrived, err)
-		return refusalTo(s, err, leader)
+		return refusalTo(sequence, err, leader)
 	}
-	return &quoratev1.StreamedAnswer{
-		Sequence: s.GetSequence(), Answer: &quoratev1.StreamedAnswer_Decision{Decision: d}, Leader: leader,
-	}
+	return decisionTo(sequence, d, leader)
 }
 
 // refuse answers a check that is not asked of anybody.
 func (c *checkStream) refuse(
-	ctx context.Context, s *quoratev1.StreamedCheck, arrived time.Time, err error,
+	ctx context.Context, sequence uint64, arrived time.Time, err error,
 ) *quoratev1.StreamedAnswer {
 	c.desk.metrics.observe(protocolStream, arrived, nil, err)
 	logFailure(ctx, c.log, quoratev1.Quota_CheckStream_FullMethodName, arrived, err)
-	return refusalTo(s, err, "")
-}
-
-func refusalTo(s *quoratev1.StreamedCheck, err error, leader string) *quoratev1.StreamedAnswer {
-	return &quoratev1.StreamedAnswer{
-		Sequence: s.GetSequence(), Answer: &quoratev1.StreamedAnswer_Refusal{Refusal: errtable.ToRefusal(err)},
-		Leader: leader,
-	}
-}
-
-// timeoutOf is how long a check may take.
-func timeoutOf(s *quoratev1.StreamedCheck) (time.Duration, error) {
-	switch micros := s.GetTimeoutMicros(); {
-	case micros < 0:
-		return 0, quotaerr.New(quotaerr.InvalidArgument,
-			"timeout_micros is %d: send how long the check may take, or 0 for the most, %s", micros, DefaultTimeout)
-	case micros == 0 || micros > DefaultTimeout.Microseconds():
-		return DefaultTimeout, nil
-	default:
-		return time.Duration(micros) * time.Microsecond, nil
-	}
-}
-
-// lined is an answer on its way to a frame.
-type lined struct {
-	sequence uint64
-	message  []byte
+	return refusalTo(sequence, err, "")
 }
 
 // put lines an answer up to be sent. granted: its check was.
 func (c *checkStream) put(a *quoratev1.StreamedAnswer, granted bool) {
-	c.line([]lined{{a.GetSequence(), appendAnswer(nil, a)}}, granted)
-}
-
-// appendAnswer encodes an answer.
-func appendAnswer(to []byte, a *quoratev1.StreamedAnswer) []byte {
-	// A message in two parts reads as one: frames are put together from answers that are encoded already.
-	message, err := proto.MarshalOptions{}.MarshalAppend(to,
-		&quoratev1.CheckStreamResponse{Answers: []*quoratev1.StreamedAnswer{a}})
-	if err != nil {
-		s := &quoratev1.StreamedCheck{Sequence: a.GetSequence()}
-		message, _ = proto.MarshalOptions{}.MarshalAppend(to,
-			&quoratev1.CheckStreamResponse{Answers: []*quoratev1.StreamedAnswer{
-				refusalTo(s, quotaerr.Wrap(quotaerr.Internal, err, ""), "")}}) // of valid strings alone
-	}
-	return message
-}
-
-// line lines answers up to be sent.
-func (c *checkStream) line(answers []lined, granted bool) {
+	message := appendAnswer(nil, a)
 	c.mu.Lock()
-	for _, a := range answers {
-		delete(c.open, a.sequence)
-		n := len(c.ready) - 1
-		if n < 0 || c.ready[n].answers >= MaxFrameChecks || len(c.ready[n].message)+len(a.message) > MaxFrameBytes {
-			c.ready = append(c.ready, answerFrame{})
-			n++
-		}
-		f := &c.ready[n]
-		f.message = append(f.message, a.message...)
-		f.answers++
-		if granted {
-			f.granted++
-		}
-		c.unsent += len(a.message)
-	}
+	c.line(a.GetSequence(), granted, func(to []byte) []byte { return append(to, message...) })
 	c.mu.Unlock()
 	signal(c.wake)
+}
+
+// line lines the answer up that encode appends. It needs mu.
+func (c *checkStream) line(sequence uint64, granted bool, encode func(to []byte) []byte) {
+	n := len(c.ready) - 1
+	if n < 0 || c.ready[n].answers >= MaxFrameChecks {
+		c.ready = append(c.ready, answerFrame{})
+		n++
+	}
+	f := &c.ready[n]
+	before := len(f.message)
+	message := encode(f.message)
+	if len(message) > MaxFrameBytes && before > 0 {
+		c.ready = append(c.ready, answerFrame{})
+		f, message, before = &c.ready[n+1], slices.Clone(message[before:]), 0
+	}
+	f.message = message
+	f.answers++
+	if granted {
+		f.granted++
+	}
+	c.unsent += len(message) - before
+	delete(c.open, sequence)
 }
 
 // next is the next frame to send, with answers; without, there is none at present. last: and there never will be.

@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -127,8 +128,28 @@ func idle(backend *fakeBackend, recv func() (*quoratev1.CheckStreamRequest, erro
 	config := Config{Node: "n1", ClusterID: testCluster, Backend: backend}
 	config.setDefaults()
 	c := newCheckStream(newDesk(&config, newMetrics()), slog.New(slog.DiscardHandler), Identity{Name: "g", Roles: identity.Gateway})
-	c.recv, c.send = recv, send
+	c.send = send
+	c.recv = func() (*checkFrame, error) {
+		m, err := recv()
+		if err != nil {
+			return nil, err
+		}
+		return mustDecode(m), nil
+	}
 	return c
+}
+
+// mustDecode is a frame as it comes in.
+func mustDecode(m *quoratev1.CheckStreamRequest) *checkFrame {
+	b, err := proto.Marshal(m)
+	f := &checkFrame{}
+	if err == nil {
+		err = f.decode(mem.BufferSlice{mem.SliceBuffer(b)})
+	}
+	if err != nil {
+		panic(err)
+	}
+	return f
 }
 
 // sequencesOf are those of a frame of answers.

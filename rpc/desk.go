@@ -72,6 +72,20 @@ func (d *desk) enter() error {
 	return nil
 }
 
+// enterSeveral is enter for n, of which the first ones come in; it returns how many. leaveSeveral is for those.
+func (d *desk) enterSeveral(n int) (entered int) {
+	over := max(0, d.inFlight.Add(int64(n))-d.maxInFlight)
+	entered = n - int(min(int64(n), over))
+	d.inFlight.Add(int64(entered - n))
+	d.metrics.inFlight.Add(float64(entered))
+	return entered
+}
+
+func (d *desk) leaveSeveral(n int) {
+	d.inFlight.Add(-int64(n))
+	d.metrics.inFlight.Sub(float64(n))
+}
+
 func (d *desk) leave() {
 	d.inFlight.Add(-1)
 	d.metrics.inFlight.Dec()

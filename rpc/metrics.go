@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/quorate/quorate/fsm"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
 )
@@ -92,6 +93,14 @@ func (m *metrics) answered(d *quoratev1.Decision, err error) {
 		return
 	}
 	m.decisions.WithLabelValues(outcomeName(d), d.GetReason()).Inc()
+}
+
+// outcomeOf is the outcomeName of a decision that was made for this reason.
+func outcomeOf(r fsm.Reason) string {
+	if r == fsm.ReasonAllowed {
+		return "allowed"
+	}
+	return "denied"
 }
 
 // outcomeName is the JSON name of an outcome. Everything but a plain allow reads as not allowed.

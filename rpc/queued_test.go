@@ -48,7 +48,7 @@ func (f *heldFrame) come(a Answer, err error) {
 	var out []Outcome
 	for i := range f.asked {
 		if f.take(i) {
-			out = append(out, Outcome{Index: i, Answer: a, Err: err})
+			out = append(out, Outcome{Index: i, Answer: &a, Err: err})
 		}
 	}
 	f.done(out)
@@ -59,8 +59,9 @@ func queueingBackend() *queueing {
 		gaveUp: func(string) *quotaerr.Error { return quotaerr.New(quotaerr.Overloaded, "late") }}
 }
 
-func (b *queueing) Leaders(principals []string) (out []Leadership) {
-	for _, p := range principals {
+func (b *queueing) Leaders(asked []Asked) (out []Leadership) {
+	for i := range asked {
+		p := asked[i].Check.Principal
 		l := b.Leader(p)
 		if b.lead != nil {
 			if other, ok := b.lead(p); ok {
@@ -105,13 +106,13 @@ func converse(ctx context.Context, t *testing.T, backend Backend) *conversation 
 		ended: make(chan error, 1)}
 	own := idle(allowing(), nil, nil)
 	v.checkStream = newCheckStream(newDesk(&config, newMetrics()), own.log, own.id)
-	v.recv = func() (*quoratev1.CheckStreamRequest, error) {
+	v.recv = func() (*checkFrame, error) {
 		select {
 		case f, more := <-v.in:
 			if !more {
 				return nil, io.EOF
 			}
-			return f, nil
+			return mustDecode(f), nil
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -231,7 +232,7 @@ func TestQueuedDeadline(t *testing.T) {
 		}
 		for len(b.came) > 0 {
 			f := <-b.came
-			f.done([]Outcome{{Answer: allowedAnswer}})
+			f.done([]Outcome{{Answer: &allowedAnswer}})
 		}
 		v.mustTell(t, 0)
 		close(v.in)
@@ -299,7 +300,7 @@ func TestStreamEndsWithChecksQueued(t *testing.T) {
 		if n := len(b.given); n != 40 {
 			t.Errorf("%d checks were given up", n)
 		}
-		(<-b.came).done([]Outcome{{Answer: allowedAnswer}})
+		(<-b.came).done([]Outcome{{Answer: &allowedAnswer}})
 		time.Sleep(time.Minute)
 		if n := v.desk.inFlight.Load(); n != 0 || len(b.given) != 40 {
 			t.Errorf("later %d are counted as unanswered, %d given up", n, len(b.given))

@@ -8,7 +8,6 @@ import (
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 
-	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
 )
 
@@ -48,16 +47,23 @@ func (c strictCodec) Unmarshal(data mem.BufferSlice, v any) error {
 			"the request has %d bytes: send at most %d", n, most)
 		return nil
 	}
-	if err := c.CodecV2.Unmarshal(data, e.message); err != nil {
+	if err := c.decode(data, e.message); err != nil {
 		e.malformed = quotaerr.Wrap(quotaerr.InvalidArgument, err,
 			"the request is not a message of this method, or has a string that is not UTF-8")
 	}
 	return nil
 }
 
+func (c strictCodec) decode(data mem.BufferSlice, message any) error {
+	if f, ok := message.(*checkFrame); ok {
+		return f.decode(data)
+	}
+	return c.CodecV2.Unmarshal(data, message)
+}
+
 // mostBytes bounds a message that comes in.
 func mostBytes(message any) int {
-	if _, ok := message.(*quoratev1.CheckStreamRequest); ok {
+	if _, ok := message.(*checkFrame); ok {
 		return MaxFrameBytes
 	}
 	return maxMessageBytes
