@@ -123,7 +123,12 @@ func appendNumber(to []byte, num protowire.Number, n uint64) []byte {
 	if n == 0 {
 		return to
 	}
-	return protowire.AppendVarint(protowire.AppendTag(to, num, protowire.VarintType), n)
+	to = appendTag(to, num, protowire.VarintType)
+	for n >= 1<<7 {
+		to = append(to, byte(n)|1<<7)
+		n >>= 7
+	}
+	return append(to, byte(n))
 }
 
 // appendText encodes a field that is a string. An empty one is left out.
@@ -131,12 +136,17 @@ func appendText(to []byte, num protowire.Number, s string) []byte {
 	if s == "" {
 		return to
 	}
-	return protowire.AppendString(protowire.AppendTag(to, num, protowire.BytesType), s)
+	return protowire.AppendString(appendTag(to, num, protowire.BytesType), s)
+}
+
+// appendTag encodes the number and type of a field, of which all have numbers below 16 here, and so take one byte.
+func appendTag(to []byte, num protowire.Number, typ protowire.Type) []byte {
+	return append(to, byte(num)<<3|byte(typ))
 }
 
 // openMessage begins a field that is a message, whose fields are appended next, up to closeMessage of from.
 func openMessage(to []byte, num protowire.Number) (_ []byte, from int) {
-	to = append(protowire.AppendTag(to, num, protowire.BytesType), 0) // the length, mostly of one byte
+	to = append(appendTag(to, num, protowire.BytesType), 0) // the length, mostly of one byte
 	return to, len(to)
 }
 

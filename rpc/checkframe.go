@@ -34,7 +34,7 @@ type framedCheck struct {
 
 // decode reads a frame.
 func (f *checkFrame) decode(data mem.BufferSlice) error {
-	whole := data.MaterializeToBuffer(mem.DefaultBufferPool()) // no copy where it is one piece already
+	whole := data.MaterializeToBuffer(framePool) // no copy where it is one piece already
 	defer whole.Free()
 	r := frameReader{data: whole.ReadOnlyData()}
 	if !r.frame(f) {

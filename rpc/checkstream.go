@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
@@ -50,7 +49,7 @@ func (s *quotaService) CheckStream(
 		return f, stream.RecvMsg(f)
 	}
 	c.send = func(e encoded) error {
-		return patiently(ctx, streamPatience, "read", func() error { return stream.SendMsg(e) })
+		return patiently(ctx, streamPatience, "read", func() error { return stream.SendMsg(passing(e)) })
 	}
 	return c.run(ctx)
 }
@@ -63,7 +62,7 @@ type checkStream struct {
 	id   Identity
 	who  string // id in words: whose share it is
 	recv func() (*checkFrame, error)
-	send func(encoded) error
+	send func(encoded) error // makes the message its own
 
 	// wake tells the writer that there is something to do, room the reader that answers have left. One signal
 	// stands for any number of them.
@@ -275,7 +274,7 @@ func (c *checkStream) put(a *quoratev1.StreamedAnswer, granted bool) {
 func (c *checkStream) line(sequence uint64, granted bool, encode func(to []byte) []byte) {
 	n := len(c.ready) - 1
 	if n < 0 || c.ready[n].answers >= MaxFrameChecks {
-		c.ready = append(c.ready, answerFrame{})
+		c.ready = append(c.ready, answerFrame{message: *framePool.Get(0)})
 		n++
 	}
 	f := &c.ready[n]
@@ -283,7 +282,7 @@ func (c *checkStream) line(sequence uint64, granted bool, encode func(to []byte)
 	message := encode(f.message)
 	if len(message) > MaxFrameBytes && before > 0 {
 		c.ready = append(c.ready, answerFrame{})
-		f, message, before = &c.ready[n+1], slices.Clone(message[before:]), 0
+		f, message, before = &c.ready[n+1], append(*framePool.Get(0), message[before:]...), 0
 	}
 	f.message = message
 	f.answers++

@@ -30,10 +30,14 @@ func newStrictCodec() strictCodec { return strictCodec{encoding.GetCodecV2(proto
 
 // Marshal encodes v, unless it is encoded already.
 func (c strictCodec) Marshal(v any) (mem.BufferSlice, error) {
-	if e, ok := v.(encoded); ok {
-		return mem.BufferSlice{mem.SliceBuffer(e)}, nil
+	switch m := v.(type) {
+	case encoded:
+		return mem.BufferSlice{mem.SliceBuffer(m)}, nil
+	case passing:
+		return mem.BufferSlice{m.buffer()}, nil
+	default:
+		return c.CodecV2.Marshal(v)
 	}
-	return c.CodecV2.Marshal(v)
 }
 
 // Unmarshal decodes data into v. For an envelope it never fails.
