@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"slices"
 
 	"github.com/quorate/quorate/fsm"
 	"github.com/quorate/quorate/partition"
@@ -13,7 +14,8 @@ var _ rpc.Queuer = (*backend)(nil)
 // together are those of many checks whose partition is one.
 type together struct {
 	partition *partition.Partition // this node's replica; nil when it has none, or the partition is not known
-	indexes   []int
+	indexes   []int                // in their order
+	queued    *partition.Enqueued  // once they are
 }
 
 // byPartition puts checks together by the partitions of their principals, of which there are few.
@@ -30,7 +32,11 @@ next:
 				continue next
 			}
 		}
-		t := together{indexes: make([]int, 0, len(asked)-i)}
+		rest := len(asked) - i
+		if i > 0 { // it is one of several
+			rest = 1 + rest/4
+		}
+		t := together{indexes: make([]int, 0, rest)}
 		if r := n.hosted.of(id); id != "" && r != nil {
 			t.partition = r.partition.Load()
 		}
@@ -70,29 +76,18 @@ func (b *backend) Leaders(asked []rpc.Asked) []rpc.Leadership {
 func (b *backend) Enqueue(
 	ctx context.Context, asked []rpc.Asked, done func([]rpc.Outcome),
 ) (giveUp func(index int, cause error)) {
-	type place struct {
-		queued *partition.Enqueued
-		index  int
-	}
-	places := make([]place, len(asked))
-	for _, t := range b.byPartition(asked) {
+	all := b.byPartition(asked)
+	for n := range all {
+		t := &all[n]
 		if t.partition == nil {
-			outcomes := make([]rpc.Outcome, 0, len(t.indexes))
-			for _, i := range t.indexes {
-				route, _, err := (*Node)(b).route(asked[i].Check.Principal)
-				if err == nil {
-					err = (*Node)(b).elsewhere(route)
-				}
-				outcomes = append(outcomes, rpc.Outcome{Index: i, Err: err})
-			}
-			done(outcomes)
+			done(b.notHere(asked, t.indexes))
 			continue
 		}
 		of := make([]partition.Asked, len(t.indexes))
 		for k, i := range t.indexes {
 			of[k] = partition.Asked(asked[i])
 		}
-		queued := t.partition.Enqueue(ctx, of, func(came []partition.Outcome) {
+		t.queued = t.partition.Enqueue(ctx, of, func(came []partition.Outcome) {
 			outcomes := make([]rpc.Outcome, len(came))
 			for k := range came {
 				o := &came[k]
@@ -100,13 +95,25 @@ func (b *backend) Enqueue(
 			}
 			done(outcomes)
 		})
-		for k, i := range t.indexes {
-			places[i] = place{queued, k}
-		}
 	}
 	return func(index int, cause error) {
-		if p := places[index]; p.queued != nil {
-			p.queued.GiveUp(p.index, cause)
+		for n := range all {
+			if k, found := slices.BinarySearch(all[n].indexes, index); found && all[n].queued != nil {
+				all[n].queued.GiveUp(k, cause)
+			}
 		}
 	}
+}
+
+// notHere are the outcomes of checks of a partition of which this node has no replica.
+func (b *backend) notHere(asked []rpc.Asked, indexes []int) []rpc.Outcome {
+	outcomes := make([]rpc.Outcome, 0, len(indexes))
+	for _, i := range indexes {
+		route, _, err := (*Node)(b).route(asked[i].Check.Principal)
+		if err == nil {
+			err = (*Node)(b).elsewhere(route)
+		}
+		outcomes = append(outcomes, rpc.Outcome{Index: i, Err: err})
+	}
+	return outcomes
 }

@@ -97,30 +97,40 @@ func (f *wireField) isText(num protowire.Number) bool {
 // next reads the next field of a message. What is neither a number nor text is of no field that is known here.
 func (r *frameReader) next(s *span, f *wireField) bool {
 	rest := r.data[s.at:s.end]
-	num, typ, n := protowire.ConsumeTag(rest)
-	if n < 0 || num > protowire.MaxValidNumber {
+	n := 1
+	if first := rest[0]; first < 1<<7 { // as those of all fields that are known here
+		f.num, f.typ = protowire.Number(first>>3), protowire.Type(first&7)
+	} else {
+		f.num, f.typ, n = protowire.ConsumeTag(rest)
+	}
+	if n < 0 || f.num < protowire.MinValidNumber || f.num > protowire.MaxValidNumber {
 		return false
 	}
-	f.num, f.typ = num, typ
-	var size int
-	switch typ {
+	rest, s.at = rest[n:], s.at+n
+	switch f.typ {
 	case protowire.VarintType:
-		f.number, size = protowire.ConsumeVarint(rest[n:])
+		f.number, n = consumeNumber(rest)
 	case protowire.BytesType:
 		var numBytes uint64
-		if numBytes, size = protowire.ConsumeVarint(rest[n:]); size >= 0 {
-			from := s.at + n + size
-			if numBytes > uint64(s.end-from) {
-				return false
-			}
-			f.text = span{from, from + int(numBytes)}
-			size += int(numBytes)
+		if numBytes, n = consumeNumber(rest); n < 0 || numBytes > uint64(len(rest)-n) {
+			return false
 		}
+		from := s.at + n
+		n += int(numBytes)
+		f.text = span{from, s.at + n}
 	default:
-		size = protowire.ConsumeFieldValue(num, typ, rest[n:])
+		n = protowire.ConsumeFieldValue(f.num, f.typ, rest)
 	}
-	s.at += n + size
-	return size >= 0
+	s.at += n
+	return n >= 0
+}
+
+// consumeNumber is protowire.ConsumeVarint, at once where it is one byte.
+func consumeNumber(b []byte) (number uint64, n int) {
+	if len(b) > 0 && b[0] < 1<<7 {
+		return uint64(b[0]), 1
+	}
+	return protowire.ConsumeVarint(b)
 }
 
 // string reads the text of a field.
