@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"runtime"
 	"sync"
 	"time"
 
@@ -48,9 +47,7 @@ func (s *quotaService) CheckStream(
 		f := &checkFrame{}
 		return f, stream.RecvMsg(f)
 	}
-	c.send = func(e encoded) error {
-		return patiently(ctx, streamPatience, "read", func() error { return stream.SendMsg(passing(e)) })
-	}
+	c.send = func(e encoded) error { return stream.SendMsg(passing(e)) }
 	return c.run(ctx)
 }
 
@@ -68,13 +65,17 @@ type checkStream struct {
 	// stands for any number of them.
 	wake, room chan struct{}
 	deciding   sync.WaitGroup
+	// patience ends when a frame of answers has been on its way for too long.
+	patience *time.Timer
 
 	mu      sync.Mutex                // guards the rest
 	open    map[uint64]struct{}       // the sequences of checks without an answer
 	queued  map[*queuedFrame]struct{} // those with checks that an owner of this node was asked for and has not settled
 	ready   []answerFrame             // to be sent
 	unsent  int                       // bytes of ready, and of what is being sent
+	sending bool                      // a frame is on its way
 	granted int                       // checks of the gateway's share whose answers have not left
+	over    bool                      // the stream has ended, and what was granted is given back
 	closed  bool                      // no further checks are taken in
 	why     error                     // what the stream ends with, once closed; nil: well
 	alarm   *time.Timer               // tells that the deadline of a queued check may have passed; nil before the first
@@ -82,7 +83,9 @@ type checkStream struct {
 }
 
 func newCheckStream(d *desk, log *slog.Logger, id Identity) *checkStream {
-	return &checkStream{desk: d, log: log, id: id, who: id.String(), open: map[uint64]struct{}{},
+	patience := time.NewTimer(streamPatience)
+	patience.Stop()
+	return &checkStream{patience: patience, desk: d, log: log, id: id, who: id.String(), open: map[uint64]struct{}{},
 		queued: map[*queuedFrame]struct{}{}, wake: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 }
 
@@ -94,34 +97,23 @@ func (c *checkStream) run(ctx context.Context) error {
 		cancel() // nobody waits for what is still being decided
 		c.abandon(ctx.Err())
 		c.deciding.Wait()
-		c.desk.streamed.giveBack(c.who, c.granted)
+		c.giveBack()
 	}()
 	go c.read(ctx) // ends with the stream: Recv does when the caller of run has returned
+	written := make(chan error, 1)
+	go func() { written <- c.write(ctx) }() // the same: Send does
 	ending := c.desk.ending
 	for {
 		select {
-		case <-ending: // also while answers come without a pause
+		case <-ending:
 			ending = nil
 			c.close(quotaerr.New(quotaerr.NotLeader, "this node is stopping: ask another"))
-		default:
-		}
-		if f, last := c.next(); last {
-			return c.why
-		} else if f.answers > 0 {
-			if err := c.send(f.message); err != nil {
-				// Answers are lost: none of those that are missing says that nothing was consumed.
-				return quotaerr.Wrap(quotaerr.OutcomeUnknown, err, "answers could not be sent, or were not read in time")
-			}
-			c.sent(f)
-			continue
-		}
-		select {
-		case <-c.wake:
-			// What was decided together is answered at the same moment: let those answers get in line as well.
-			runtime.Gosched()
-		case <-ending:
+		case err := <-written:
+			return err
+		case <-c.patience.C:
+			return lost(quotaerr.New(quotaerr.Overloaded, "nothing was read for %s: the stream is ended", streamPatience))
 		case <-ctx.Done():
-			return brokenOff(ctx.Err())
+			return c.interrupted(ctx.Err())
 		}
 	}
 }
@@ -259,61 +251,6 @@ func (c *checkStream) refuse(
 	c.desk.metrics.observe(protocolStream, arrived, nil, err)
 	logFailure(ctx, c.log, quoratev1.Quota_CheckStream_FullMethodName, arrived, err)
 	return refusalTo(sequence, err, "")
-}
-
-// put lines an answer up to be sent. granted: its check was.
-func (c *checkStream) put(a *quoratev1.StreamedAnswer, granted bool) {
-	message := appendAnswer(nil, a)
-	c.mu.Lock()
-	c.line(a.GetSequence(), granted, func(to []byte) []byte { return append(to, message...) })
-	c.mu.Unlock()
-	signal(c.wake)
-}
-
-// line lines the answer up that encode appends. It needs mu.
-func (c *checkStream) line(sequence uint64, granted bool, encode func(to []byte) []byte) {
-	n := len(c.ready) - 1
-	if n < 0 || c.ready[n].answers >= MaxFrameChecks {
-		c.ready = append(c.ready, answerFrame{message: *framePool.Get(0)})
-		n++
-	}
-	f := &c.ready[n]
-	before := len(f.message)
-	message := encode(f.message)
-	if len(message) > MaxFrameBytes && before > 0 {
-		c.ready = append(c.ready, answerFrame{})
-		f, message, before = &c.ready[n+1], append(*framePool.Get(0), message[before:]...), 0
-	}
-	f.message = message
-	f.answers++
-	if granted {
-		f.granted++
-	}
-	c.unsent += len(message) - before
-	delete(c.open, sequence)
-}
-
-// next is the next frame to send, with answers; without, there is none at present. last: and there never will be.
-func (c *checkStream) next() (f answerFrame, last bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.ready) == 0 {
-		return f, c.closed && len(c.open) == 0
-	}
-	f, c.ready[0] = c.ready[0], answerFrame{}
-	c.ready = c.ready[1:]
-	return f, false
-}
-
-// sent makes room for what a frame that has left was in the way of.
-func (c *checkStream) sent(f answerFrame) {
-	c.mu.Lock()
-	c.unsent -= len(f.message)
-	c.granted -= f.granted
-	c.mu.Unlock()
-	c.desk.streamed.giveBack(c.who, f.granted)
-	c.desk.metrics.frames.WithLabelValues("out").Inc()
-	signal(c.room)
 }
 
 // close ends the taking in of checks. The first call says what the stream ends with.

@@ -208,7 +208,9 @@ func (f *queuedFrame) line(outcomes []Outcome, t *tally) (rest []Outcome) {
 			continue
 		}
 		sequence, id := f.checks[o.Index].sequence, f.asked[o.Index].Check.DecisionID
-		c.line(sequence, true, func(to []byte) []byte { return appendDecided(to, sequence, o.Answer, id, t.wall) })
+		c.line(sequence, true, len(outcomes)-at, func(to []byte) []byte {
+			return appendDecided(to, sequence, o.Answer, id, t.wall)
+		})
 		t.decided++
 		t.reasons[o.Answer.Reason]++
 	}
