@@ -108,18 +108,26 @@ func (f *queuedFrame) isLedHere(i int) bool {
 	return lead.Local && lead.Epoch != 0 && f.asked[i].Check.RouteEpoch <= lead.Epoch
 }
 
-// findHorizons finds the replay horizons of the checks, once for those of one class that follow each other.
+// findHorizons finds the replay horizons of the checks, once for those that charge one class only.
 func (f *queuedFrame) findHorizons() {
-	d := f.stream.desk
-	known := false // of the check before
+	of := map[string]time.Duration{}
+	last := -1 // the last that charges one class only: mostly the next one charges the same
 	for i := range f.checks {
-		c := &f.asked[i].Check
-		if known && len(c.Also) == 0 && c.Class == f.asked[i-1].Check.Class {
-			f.checks[i].horizon = f.checks[i-1].horizon
+		c, horizon := &f.asked[i].Check, &f.checks[i].horizon
+		if len(c.Also) > 0 {
+			*horizon = f.stream.desk.horizonOf(c)
 			continue
 		}
-		f.checks[i].horizon = d.horizonOf(c)
-		known = len(c.Also) == 0
+		if last >= 0 && c.Class == f.asked[last].Check.Class {
+			*horizon = f.checks[last].horizon
+			continue
+		}
+		found, known := of[c.Class]
+		if !known {
+			found = f.stream.desk.horizonOf(c)
+			of[c.Class] = found
+		}
+		*horizon, last = found, i
 	}
 }
 

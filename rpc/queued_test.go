@@ -359,3 +359,24 @@ func TestPanicWhileQueueing(t *testing.T) {
 		v.mustEnd(t, "")
 	})
 }
+
+// Shows that each check of a frame has the shortest replay horizon of the classes that it charges, in whatever order
+// they come.
+func TestQueuedHorizons(t *testing.T) {
+	backend := &fakeBackend{horizons: map[string]time.Duration{"a": 3, "b": 2, "c": 1}}
+	charges := [][]string{{"a"}, {"a"}, {"b"}, {"a"}, {"a", "c"}, {"a"}, {"c", "a"}, {"b"}, {"b", "a"}, {"c"}}
+	f := &queuedFrame{stream: idle(backend, nil, nil), checks: make([]framedCheck, len(charges))}
+	for _, classes := range charges {
+		c := fsm.Check{Charge: fsm.Charge{Class: classes[0]}}
+		for _, class := range classes[1:] {
+			c.Also = append(c.Also, fsm.Charge{Class: class})
+		}
+		f.asked = append(f.asked, Asked{Check: c})
+	}
+	f.findHorizons()
+	var got []time.Duration
+	for i := range f.checks {
+		got = append(got, f.checks[i].horizon)
+	}
+	mustEqual(t, got, []time.Duration{3, 3, 2, 3, 1, 3, 1, 2, 2, 1})
+}
