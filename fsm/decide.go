@@ -63,8 +63,9 @@ func (m *Machine) decide(c *Check) Decision {
 		m.unpack(p.slot)
 		p.find()
 	}
-	id := m.hash128(hashReplay, c.Principal, c.Gateway, c.DecisionID)
-	if d, ok := m.replay(p, p.shard.record(id), c); ok {
+	p.id = m.hash128(hashReplay, c.Principal, c.Gateway, c.DecisionID)
+	p.findRecord()
+	if d, ok := m.replay(p, c); ok {
 		return d
 	}
 	switch at := c.PolicyRevision; {
@@ -76,9 +77,9 @@ func (m *Machine) decide(c *Check) Decision {
 	d, charges := m.judge(p, c)
 	switch d.Reason {
 	case ReasonAllowed:
-		return m.allow(p, id, c, charges)
+		return m.allow(p, c, charges)
 	case ReasonQuotaExhausted:
-		d.Recorded = m.recordDenial(p, id, c, &d, m.lookUp(c.Class).settings.ReplayHorizonNanos)
+		d.Recorded = m.recordDenial(p, c, &d, m.lookUp(c.Class).settings.ReplayHorizonNanos)
 	}
 	return d
 }
@@ -99,10 +100,11 @@ func (m *Machine) serves(slot Slot, epoch Epoch) (Reason, Epoch) {
 const sweptForRoom = 1024
 
 // allow admits the charges, unless a bound of the partition is reached.
-func (m *Machine) allow(p *caller, id recordID, c *Check, charges []charged) Decision {
+func (m *Machine) allow(p *caller, c *Check, charges []charged) Decision {
 	if !m.roomForAllow(c.Gateway) {
 		m.sweep(sweptForRoom)
 		p.find()
+		p.findRecord()
 	}
 	if !m.roomForAllow(c.Gateway) {
 		return m.refuse(ReasonCapacity, "the partition holds as many replay records as it may")
@@ -110,6 +112,7 @@ func (m *Machine) allow(p *caller, id recordID, c *Check, charges []charged) Dec
 	if !m.roomForKeys(p, charges) {
 		m.sweep(sweptForRoom)
 		p.find()
+		p.findRecord()
 	}
 	if !m.roomForKeys(p, charges) {
 		return m.refuse(ReasonCapacity, "the partition holds as many keys as it may")
@@ -127,7 +130,7 @@ func (m *Machine) allow(p *caller, id recordID, c *Check, charges []charged) Dec
 	d := m.refuse(ReasonAllowed, "")
 	d.Limits = m.stand(distinct(charges))
 	d.Remaining = least(d.Limits)
-	m.recordAllow(p, id, c, &d, m.lookUp(c.Class).settings.ReplayHorizonNanos)
+	m.recordAllow(p, c, &d, m.lookUp(c.Class).settings.ReplayHorizonNanos)
 	d.Recorded = true
 	return d
 }

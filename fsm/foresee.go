@@ -18,7 +18,8 @@ func (m *Machine) Foresee(c *Check, at Time) (d Decision, ok bool) {
 	if r, _ := m.serves(p.slot, c.RouteEpoch); r != ReasonUnspecified {
 		return Decision{}, false
 	}
-	if p.shard.record(m.hash128(hashReplay, c.Principal, c.Gateway, c.DecisionID)) != 0 {
+	p.id = m.hash128(hashReplay, c.Principal, c.Gateway, c.DecisionID)
+	if p.findRecord(); p.record != 0 {
 		return Decision{}, false
 	}
 	d, _ = m.judge(p, c)

@@ -75,11 +75,11 @@ func (s *shard) record(id recordID) ref {
 }
 
 // replay answers c from a record that has not ended.
-func (m *Machine) replay(p *caller, r ref, c *Check) (Decision, bool) {
-	if r == 0 {
+func (m *Machine) replay(p *caller, c *Check) (Decision, bool) {
+	if p.record == 0 {
 		return Decision{}, false
 	}
-	rec := p.shard.records.at(r)
+	rec := p.shard.records.at(p.record)
 	if m.now >= rec.ends {
 		return Decision{}, false
 	}
@@ -119,16 +119,16 @@ func (m *Machine) roomForAllow(gateway string) bool {
 }
 
 // recordAllow records an allow. The caller has found room for it.
-func (m *Machine) recordAllow(p *caller, id recordID, c *Check, d *Decision, horizonNanos int64) {
+func (m *Machine) recordAllow(p *caller, c *Check, d *Decision, horizonNanos int64) {
 	m.allows++
-	m.addRecord(p.shard, record{
-		id: id, payload: m.payloadOf(c), ends: m.now + Time(horizonNanos), remaining: d.Remaining,
+	m.addRecord(p, record{
+		id: p.id, payload: m.payloadOf(c), ends: m.now + Time(horizonNanos), remaining: d.Remaining,
 		revision: d.Revision, name: m.gateways.use(c.Gateway), slot: p.slot, allowed: true,
 	})
 }
 
 // recordDenial records a denial unless there are too many already, and reports whether it did.
-func (m *Machine) recordDenial(p *caller, id recordID, c *Check, d *Decision, horizonNanos int64) bool {
+func (m *Machine) recordDenial(p *caller, c *Check, d *Decision, horizonNanos int64) bool {
 	if m.denials+m.waiting().denials >= m.bounds.MaxReplayRecords {
 		return false
 	}
@@ -154,8 +154,8 @@ func (m *Machine) recordDenial(p *caller, id recordID, c *Check, d *Decision, ho
 		m.remember(s, due{end, r, dueDenials})
 	}
 	m.denials++
-	m.addRecord(s, record{
-		id: id, payload: m.payloadOf(c), ends: end, retryAt: d.RetryAt, remaining: d.Remaining,
+	m.addRecord(p, record{
+		id: p.id, payload: m.payloadOf(c), ends: end, retryAt: d.RetryAt, remaining: d.Remaining,
 		revision: d.Revision, name: m.limitNames.use(d.Limit), slot: p.slot,
 	})
 	return true
@@ -163,8 +163,8 @@ func (m *Machine) recordDenial(p *caller, id recordID, c *Check, d *Decision, ho
 
 // addRecord adds a record, in the place of one that has ended and was not swept yet: what is left of that on the
 // agenda is stale, and is met before the new one ends.
-func (m *Machine) addRecord(s *shard, rec record) {
-	r := s.record(rec.id)
+func (m *Machine) addRecord(p *caller, rec record) {
+	s, r := p.shard, p.record
 	if r != 0 {
 		m.forgetting(s, r)
 		*s.records.at(r) = rec

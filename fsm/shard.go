@@ -50,13 +50,16 @@ type key struct {
 	next   ref // key of the owner; 0: it is the last
 }
 
-// caller is a principal's name with what is here of it.
+// caller is a principal's name with what is here of it, and of the check that it makes.
 type caller struct {
 	name  string
 	hash  uint64
 	slot  Slot
 	shard *shard
 	ref   ref // of the principal; 0 while it holds nothing
+	// record is what is here under the check's id, which may have ended; 0 for nothing.
+	id     recordID
+	record ref
 }
 
 // callerOf finds a principal.
@@ -69,6 +72,8 @@ func (m *Machine) callerOf(name string) caller {
 }
 
 func (c *caller) find() { c.ref = c.shard.principal(c.hash, c.name) }
+
+func (c *caller) findRecord() { c.record = c.shard.record(c.id) }
 
 // principal is the one of this name and hash; 0 when there is none.
 func (s *shard) principal(hash uint64, name string) ref {
