@@ -35,10 +35,18 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
+// CloseWrite tells the caller that nothing more comes. net/http calls it behind an answer after which it closes.
+func (c *conn) CloseWrite() error {
+	half, ok := c.Conn.Conn.(interface{ CloseWrite() error })
+	if !ok {
+		return net.ErrClosed
+	}
+	return half.CloseWrite()
+}
+
 func (c *conn) linger() {
 	under := c.Conn.Conn
-	half, ok := under.(interface{ CloseWrite() error })
-	if !ok || half.CloseWrite() != nil || under.SetReadDeadline(time.Now().Add(lingerTime)) != nil {
+	if c.CloseWrite() != nil || under.SetReadDeadline(time.Now().Add(lingerTime)) != nil {
 		return
 	}
 	_, _ = io.CopyN(io.Discard, under, lingerBytes) // until the caller has closed, or the time is over

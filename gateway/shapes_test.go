@@ -142,3 +142,17 @@ func TestFallbackAlone(t *testing.T) {
 		r.do(t, http.MethodGet, path).mustBe(t, path, status, "")
 	}
 }
+
+// Shows that who sends far more than the headers may have gets his refusal and then the end, though most of it was not
+// read: a connection that is reset instead can lose the refusal on its way.
+func TestRefusalIsNotLost(t *testing.T) {
+	r := mustRig(t, shapeRoutes, nil)
+	for range 20 {
+		l := r.dial(t)
+		l.mustWrite(t, "GET / HTTP/1.1\r\nHost: a.example\r\nX: "+strings.Repeat("a", 64<<10))
+		got, err := io.ReadAll(l)
+		if err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 431 ") {
+			t.Fatalf("%v after %.40q", err, got)
+		}
+	}
+}
