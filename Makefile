@@ -103,7 +103,7 @@ chaos: build unguarded ## five nodes with TLS: added, drained, killed, cut off, 
 
 .PHONY: chaos-sdk
 chaos-sdk: build ## four gateways as processes on the SDK: leaders killed, a partition split, the cluster stopped and slowed
-	cd jepsen && QUORATE_BINARY=$(CURDIR)/$(BIN)/quorate \
+	cd jepsen && QUORATE_BINARY=$(CURDIR)/$(BIN)/quorate QUORATE_WRK=$(if $(shell command -v wrk),1) \
 	  $(GO) test -tags=$(TAGS) -count=1 -v -timeout 10m ./gateways
 
 # The program that tests can hold at given points; it is for nothing else.
@@ -121,6 +121,11 @@ moves: build unguarded ## split, merge and move with each fault at each step: al
 bench-moves: build ## move 100,000 keys under load: how long nobody decides, how many checks wait
 	cd jepsen && QUORATE_BINARY=$(CURDIR)/$(BIN)/quorate \
 	  $(GO) test -tags=$(TAGS) -count=1 -v -timeout 30m -run '^$$' -bench '^BenchmarkFreeze$$' -benchtime 1x ./cluster
+
+.PHONY: bench-failover
+bench-failover: build ## kill -9 the leader 50 times under load: how long until the first allow, and is none lost
+	cd jepsen && QUORATE_BINARY=$(CURDIR)/$(BIN)/quorate \
+	  $(GO) test -tags=$(TAGS) -count=1 -v -timeout 20m -run '^$$' -bench '^BenchmarkFailover$$' -benchtime 1x ./cluster
 
 # The Go benchmarks: each COUNT times, beside those of the run before, which data/bench keeps, or of BASE=FILE.
 BENCH ?= .

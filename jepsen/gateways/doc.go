@@ -12,6 +12,8 @@
 // two instants, so that nothing is blamed wrongly. The judges here are shown, by invented events, to blame.
 //
 // All is on loopback, bounded in time and number, and ends with the test: the nodes as children of it, the gateways
-// with the end of their input. The tests need Linux, and nothing else. QUORATE_BINARY is the program under test, an
-// absolute path; else one is built. QUORATE_GATEWAYS_SECONDS is for how long leaders are killed; 45 without it.
+// with the end of their input. The tests need Linux, and nothing else but, for one of them, wrk: QUORATE_WRK=1 asks for
+// that one, which is skipped without. QUORATE_BINARY is the program under test, an absolute path; else one is built.
+// QUORATE_GATEWAYS_SECONDS is for how long leaders are killed; without it 45, and 30 where the reference gateway stands
+// between: that one is judged by what its callers and its upstream see.
 package gateways

@@ -1,22 +1,16 @@
 package gateways
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -30,22 +24,15 @@ const (
 	proxyCallers     = 400
 	proxyLimit       = 3
 	proxyWindow      = 20 * time.Second
-	// proxyPause is the mean between two requests of a connection.
-	proxyPause = 1500 * time.Millisecond
-	// proxyGrowth is by how much memory may grow from when the crowd is complete.
-	proxyGrowth = 64 << 20
+	// proxyGrowth is by how much memory may grow from when the crowd is complete, and proxyGoroutines by how many
+	// goroutines there may be more when it has gone.
+	proxyGrowth     = 64 << 20
+	proxyGoroutines = 20
 )
 
-// proxied is one request through the proxy.
-type proxied struct {
-	caller         int
-	sent, received time.Duration
-	status         int
-}
-
-// TestProxyUnderLoad shows that the reference gateway, with two thousand connections and leaders killed every few seconds,
-// keeps every caller's cap, as its callers see it; and that it leaves no goroutine, and no memory, behind.
-func TestProxyUnderLoad(t *testing.T) {
+// mustProxied makes a cluster, an upstream, and a reference gateway between, which has connected to all of them.
+func mustProxied(t *testing.T) (*world, *upstream, *proxy) {
+	t.Helper()
 	w := mustWorld(t, cluster.Options{Partitions: 2, Moves: true, Policy: cluster.Policy{
 		Version: "v1",
 		Default: cluster.Class{Limits: []cluster.Limit{{Name: "default", Max: 1, Window: cluster.Window(proxyWindow)}}},
@@ -54,144 +41,43 @@ func TestProxyUnderLoad(t *testing.T) {
 			OnUnavailable: "deny", Timeout: cluster.Window(250 * time.Millisecond),
 		}},
 	}}, 1)
-	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, "converted\n")
-	}))
-	t.Cleanup(upstream.Close)
-	p := w.mustProxy(upstream.URL)
+	up := w.mustUpstream()
+	p := w.mustProxy(up.URL)
 	must(t, w.AwaitWhole(within(t, time.Minute), 3))
 	w.mustWarm(p)
-	calm := p.mustMeasure(t)
-
-	load, stop := context.WithCancel(w.t.Context())
-	defer stop()
-	var mu sync.Mutex
-	var all []proxied
-	var crowd sync.WaitGroup
-	for k := range proxyConnections {
-		crowd.Go(func() {
-			mine := w.converse(load, p.listen, k)
-			mu.Lock()
-			defer mu.Unlock()
-			all = append(all, mine...)
-		})
-	}
-	w.run(10 * time.Second) // until the crowd is complete, and buffers have their size
-	crowded := p.mustMeasure(t)
-	w.mustKillLeaders(mustSeconds(t, "QUORATE_GATEWAYS_SECONDS", 30*time.Second))
-	busy := p.mustMeasure(t)
-	stop()
-	crowd.Wait()
-	w.say("calm %v; with %d connections %v, and later %v", calm, proxyConnections, crowded, busy)
-	if busy.bytes > crowded.bytes+proxyGrowth || busy.goroutines > crowded.goroutines*5/4+200 {
-		t.Errorf("it grows: %v, and later %v", crowded, busy)
-	}
-	w.mustKeepCaps(all)
-	// Connections to the upstream are kept for a while.
-	var after usage
-	err := process.Await(within(t, 2*time.Minute), "its goroutines end", func() bool {
-		after = p.mustMeasure(t)
-		return after.goroutines <= calm.goroutines+20
-	})
-	w.say("afterwards %v", after)
-	must(t, err)
-	p.mustEnd(t)
+	return w, up, p
 }
 
-// mustWarm has it connect to every node, and to the upstream.
-func (w *world) mustWarm(p *proxy) {
+// mustKeepCaps judges what was let through, as somebody has seen it, and returns how many full windows there were.
+func (w *world) mustKeepCaps(seen string, let []Passed) (full int) {
 	w.t.Helper()
-	few, stop := context.WithTimeout(w.t.Context(), 5*time.Second)
-	defer stop()
-	var some sync.WaitGroup
-	for k := range 50 {
-		some.Go(func() { w.converse(few, p.listen, -k) })
-	}
-	some.Wait()
-}
-
-// converse is one connection's: a caller who asks again and again, and connects anew when the connection is closed.
-func (w *world) converse(ctx context.Context, addr string, k int) (out []proxied) {
-	rng := rand.New(rand.NewPCG(7, uint64(k)))
-	var conn net.Conn
-	var in *bufio.Reader
-	hangUp := func() {
-		if conn != nil {
-			_ = conn.Close()
-			conn = nil
-		}
-	}
-	defer hangUp()
-	for {
-		select {
-		case <-ctx.Done():
-			return out
-		case <-time.After(time.Duration(rng.ExpFloat64() * float64(proxyPause))):
-		}
-		if conn == nil {
-			c, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
-			if err != nil {
-				continue
-			}
-			conn, in = c, bufio.NewReaderSize(c, 2048)
-		}
-		r := proxied{caller: rng.IntN(proxyCallers), sent: w.now()}
-		_ = conn.SetDeadline(time.Now().Add(20 * time.Second)) // of a connection, it never fails
-		_, err := fmt.Fprintf(conn, "POST /convert HTTP/1.1\r\nHost: api\r\nX-Forwarded-For: 192.0.%d.%d\r\nContent-Length: 0\r\n\r\n",
-			r.caller/250, r.caller%250+1)
-		if err == nil {
-			r.status, err = answer(in)
-		}
-		if err != nil {
-			hangUp() // its fate is not known: it counts for nothing, in favour of the proxy
-			continue
-		}
-		r.received = w.now()
-		out = append(out, r)
-	}
-}
-
-// answer reads an answer to its end.
-func answer(in *bufio.Reader) (status int, err error) {
-	res, err := http.ReadResponse(in, nil)
+	full, err := PassedCaps(let, proxyLimit, proxyWindow)
+	w.say("as %s saw it %d were let through, and %d windows were full", seen, len(let), full)
 	if err != nil {
-		return 0, err
+		w.t.Errorf("as %s saw it: %v", seen, err)
 	}
-	_, err = io.Copy(io.Discard, res.Body)
-	return res.StatusCode, errors.Join(err, res.Body.Close())
+	return full
 }
 
-// mustKeepCaps looks for a caller of whom more was let through than the limit within less than the window, whenever
-// within its request each was decided; and that there was enough of everything.
-func (w *world) mustKeepCaps(all []proxied) {
+// mustKeepCaps judges all that has come, and returns how many full windows there were.
+func (u *upstream) mustKeepCaps() (full int) {
+	u.w.t.Helper()
+	let, err := u.noted()
+	if err != nil {
+		u.w.t.Error(err)
+	}
+	full = u.w.mustKeepCaps("the upstream", let)
+	n, shortest := Bunched(let, proxyLimit, proxyWindow)
+	u.w.say("%d times one more than %d came within less than %v, decided before: within %v", n, proxyLimit, proxyWindow, shortest)
+	return full
+}
+
+// mustBeWorth looks at how all requests were answered: by nothing else than 200, 429 and 503, and by enough of each. least
+// is how many full windows are enough.
+func (w *world) mustBeWorth(least, full int, statuses map[int]int) {
 	w.t.Helper()
-	of, statuses := map[int][]proxied{}, map[int]int{}
-	for _, r := range all {
-		statuses[r.status]++
-		if r.status == http.StatusOK {
-			of[r.caller] = append(of[r.caller], r)
-		}
-	}
-	w.say("%d requests of %d callers: %v", len(all), proxyCallers, statuses)
-	full := 0
-	for caller, let := range of {
-		slices.SortFunc(let, func(a, b proxied) int { return int(a.sent - b.sent) })
-		for i := range let {
-			n := 0
-			for _, r := range let[i:] {
-				if r.received-let[i].sent < proxyWindow {
-					n++
-				}
-			}
-			if n > proxyLimit {
-				w.t.Fatalf("caller %d was let through %d times in less than %v, from %v on", caller, n, proxyWindow, let[i].sent)
-			}
-			if n == proxyLimit {
-				full++
-			}
-		}
-	}
-	if full < proxyCallers || statuses[http.StatusTooManyRequests] < 10*proxyCallers || statuses[http.StatusServiceUnavailable] == 0 {
+	w.say("answers to requests of %d callers: %v", proxyCallers, statuses)
+	if full < least || statuses[http.StatusTooManyRequests] < 10*proxyCallers || statuses[http.StatusServiceUnavailable] == 0 {
 		w.t.Errorf("%d full windows, and %v: too little to be worth anything", full, statuses)
 	}
 	for status := range statuses {
@@ -199,6 +85,28 @@ func (w *world) mustKeepCaps(all []proxied) {
 			w.t.Errorf("an answer %d", status)
 		}
 	}
+}
+
+// mustBeFlat compares what it used when a load had begun with what it used in the end.
+func mustBeFlat(t *testing.T, begun, ended usage) {
+	t.Helper()
+	if ended.bytes > begun.bytes+proxyGrowth || ended.goroutines > begun.goroutines*5/4+200 {
+		t.Errorf("it grows: %v, and later %v", begun, ended)
+	}
+}
+
+// mustLeaveNothing waits until it has no more goroutines than when it was calm, and ends it.
+func (p *proxy) mustLeaveNothing(w *world, calm usage) {
+	w.t.Helper()
+	var after usage
+	// Connections to the upstream are kept for a while.
+	err := process.Await(within(w.t, 2*time.Minute), "its goroutines end", func() bool {
+		after = p.mustMeasure(w.t)
+		return after.goroutines <= calm.goroutines+proxyGoroutines
+	})
+	w.say("afterwards: %v", after)
+	must(w.t, err)
+	p.mustEnd(w.t)
 }
 
 // proxy is a running reference gateway.
@@ -269,11 +177,12 @@ func (p *proxy) mustEnd(t *testing.T) {
 	}
 }
 
-// usage is what it uses.
-type usage struct{ goroutines, bytes float64 }
+// usage is what it uses, and what it has done.
+type usage struct{ goroutines, bytes, connections, requests float64 }
 
 func (u usage) String() string {
-	return fmt.Sprintf("%.0f goroutines, %.0f MiB", u.goroutines, u.bytes/(1<<20))
+	return fmt.Sprintf("%.0f goroutines, %.0f MiB resident, %.0f connections, %.0f requests answered",
+		u.goroutines, u.bytes/(1<<20), u.connections, u.requests)
 }
 
 // mustMeasure asks it what it uses.
@@ -288,9 +197,14 @@ func (p *proxy) mustMeasure(t *testing.T) (u usage) {
 	text, err := io.ReadAll(io.LimitReader(res.Body, 1<<20))
 	must(t, errors.Join(err, res.Body.Close()))
 	for line := range strings.Lines(string(text)) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		n, _ := strconv.ParseFloat(value, 64)
-		switch name {
+		line = strings.TrimSpace(line)
+		space := strings.LastIndexByte(line, ' ')
+		n, _ := strconv.ParseFloat(line[space+1:], 64)
+		switch name, _, _ := strings.Cut(line[:max(space, 0)], "{"); name {
+		case "quorate_gateway_connections":
+			u.connections = n
+		case "quorate_gateway_requests_total":
+			u.requests += n
 		case "go_goroutines":
 			u.goroutines = n
 		case "process_resident_memory_bytes":
