@@ -25,6 +25,9 @@ func appendCharge(b []byte, c *Charge) []byte {
 type decoder struct {
 	b   []byte
 	err error
+	// text, if it is set, is what b was as a string, whose parts string returns: an entry's checks have thousands of
+	// strings that live as long as it does. Whoever keeps one longer clones it, so as not to keep all of them.
+	text string
 }
 
 func (d *decoder) fail(err error) {
@@ -74,7 +77,14 @@ func (d *decoder) bytes(n uint64) []byte {
 	return v
 }
 
-func (d *decoder) string() string { return string(d.bytes(d.uvarint())) }
+func (d *decoder) string() string {
+	v := d.bytes(d.uvarint())
+	if d.text == "" {
+		return string(v)
+	}
+	end := len(d.text) - len(d.b)
+	return d.text[end-len(v) : end]
+}
 
 func (d *decoder) time() Time { return Time(d.varint()) }
 

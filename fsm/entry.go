@@ -110,6 +110,7 @@ func DecodeEntry(b []byte) (*Entry, error) {
 	case KindBirth:
 		e.Birth = d.birth()
 	case KindBatch:
+		d.text = string(d.b)
 		d.batch(e)
 	case KindInstall:
 		e.Install = &Install{PolicyRef: d.policyRef()}
@@ -136,6 +137,9 @@ func (d *decoder) batch(e *Entry) {
 	if n > MaxChecksPerEntry {
 		d.fail(fmt.Errorf("%d checks in one entry", n))
 		return
+	}
+	if n > 0 {
+		e.Checks = make([]Check, 0, n)
 	}
 	for range n {
 		c := Check{Principal: d.string(), Gateway: d.string(), DecisionID: d.string(), Charge: d.charge()}
