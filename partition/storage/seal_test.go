@@ -248,7 +248,7 @@ func batch(index uint64, n, size int) []*raft.Log {
 
 // BenchmarkStoreLogs is an append to files with seals and floor, and without both.
 func BenchmarkStoreLogs(b *testing.B) {
-	for name, size := range map[string][2]int{"64x200": {64, 200}, "1x65536": {1, 65536}} {
+	for name, size := range map[string][2]int{"1x64": {1, 64}, "64x200": {64, 200}, "1x65536": {1, 65536}} {
 		for _, backend := range []Backend{WAL, BoltDB} {
 			b.Run(name+"/"+string(backend)+"/plain", func(b *testing.B) {
 				l, err := NewFiles(b.TempDir(), backend, nil).Log(false)

@@ -94,7 +94,7 @@ func (v *walFiles) writable(f types.WritableFile, err error) (types.WritableFile
 	if !guard.On(guard.SyncedWrite) {
 		return unsyncedFile{f}, nil
 	}
-	return f, nil
+	return &segmentFile{WritableFile: f}, nil
 }
 
 func (v *walFiles) track(f io.Closer) {
@@ -131,6 +131,25 @@ type readOnlyFile struct{ *os.File }
 
 func (readOnlyFile) WriteAt([]byte, int64) (int, error) { return 0, errReadOnly }
 func (readOnlyFile) Sync() error                        { return errReadOnly }
+
+// segmentFile is a segment that is appended to, whose size is given to it when it is made. Its first sync is a full
+// one, also of the folder. From then on the data is synced, and of the file's own record only what it takes to read
+// them: not when the file was changed, which would be a second write to the disk.
+type segmentFile struct {
+	types.WritableFile
+	synced bool // wholly, once; raft-wal syncs from one goroutine at a time
+}
+
+func (f *segmentFile) Sync() error {
+	if f.synced {
+		return syncData(f.WritableFile)
+	}
+	if err := f.WritableFile.Sync(); err != nil {
+		return err
+	}
+	f.synced = true
+	return nil
+}
 
 // unsyncedFile is a file without the guard SyncedWrite.
 type unsyncedFile struct{ types.WritableFile }
