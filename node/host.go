@@ -177,7 +177,7 @@ func (n *Node) openPartition(ctx context.Context, r *replica, founders []group.M
 		ID: r.id, NodeID: n.cfg.ID, Birth: r.birth, Source: n.source,
 		MaxDriftPPM: n.cfg.Clock.MaxDriftPPM, TrustWall: clock.TrustWall(n.cfg.Clock.TrustWall),
 		Ahead: func(a partition.Ahead) { n.ahead(r.id, a) }, Consult: n.consult(r.id),
-		PeerLevels: r.peerLevels, WithRoom: r.withRoom, Policy: n.findPolicy,
+		PeerLevels: r.peerLevels, WithRoom: r.withRoom, Policy: n.findPolicy, InFlight: n.inFlight,
 		Lease: func() partition.PolicyLease { return n.leaseOf(r.id) },
 		Fatal: n.fatal, Metrics: metrics, Logger: n.logger,
 		Open: func(a group.Applier) (group.Group, error) {

@@ -20,6 +20,7 @@ import (
 	"github.com/quorate/quorate/internal/identity"
 	"github.com/quorate/quorate/node/admin"
 	"github.com/quorate/quorate/node/gossip"
+	"github.com/quorate/quorate/partition"
 	"github.com/quorate/quorate/partition/group"
 	"github.com/quorate/quorate/partition/storage"
 	"github.com/quorate/quorate/router"
@@ -69,6 +70,7 @@ type Node struct {
 	starting       starting
 	pushes         sync.WaitGroup
 	snapshotSlots  chan struct{}
+	inFlight       *partition.InFlight
 	balanced       time.Time // when leadership was last moved for balance; of plan's goroutine only
 	diskLow        atomic.Bool
 	waiting        atomic.Pointer[string] // what for, before it has its part in a cluster
@@ -90,7 +92,7 @@ func Start(ctx context.Context, cfg *Config, version string, logger *slog.Logger
 		started: time.Now(), reports: make(chan paceReport, 1), joined: make(chan struct{}),
 		installed: make(chan struct{}, 1), fetching: make(chan struct{}, 1), snapshotSlots: make(chan struct{}, maxSnapshots),
 		hosted: hosted{replicas: map[string]*replica{}}, announced: announced{nodes: map[string]announcement{}},
-		plans: newPlans(),
+		plans: newPlans(), inFlight: partition.NewInFlight(),
 	}
 	n.life, n.end = context.WithCancel(context.WithoutCancel(ctx))
 	n.view.Store(&view{changed: make(chan struct{})})

@@ -3,7 +3,8 @@
 //
 // The owner queues checks, closes a batch of whatever queued while the entries before were on their way,
 // draws the batch's stamp, commits it and answers with what the state machine decided. It adds no delay of
-// its own: a lone check is committed at once, and under load the entries grow.
+// its own: a lone check is committed at once, and under load the entries grow. Where many partitions of a node are
+// busy they share the entries under way, see [InFlight], so that entries grow with the number of partitions too.
 //
 // Guarantees: a decision is returned only after its entry was committed and applied here, in the leadership
 // that stamped it. An error other than outcome_unknown and internal says that the check consumed nothing,

@@ -47,6 +47,7 @@ type owner struct {
 	interval time.Duration // tickInterval
 
 	slots    chan struct{} // one per entry in flight
+	inFlight *InFlight     // of all partitions that the node leads; nil: no bound
 	waiters  sync.WaitGroup
 	started  time.Time
 	progress atomic.Int64  // nanoseconds from started to when an entry last left or came through
@@ -245,36 +246,48 @@ func (o *owner) commit(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	if !o.lead() {
+	place, ok := o.inFlight.take(ctx)
+	if !ok {
 		<-o.slots
+		return
+	}
+	if !o.lead() {
+		o.leave(place)
 		o.queue.signal() // what still waits is for the next leadership
 		return
 	}
 	if batch := o.queue.pop(); len(batch) > 0 {
-		o.propose(batch)
+		o.propose(batch, place)
 	} else {
-		<-o.slots
+		o.leave(place)
 	}
+}
+
+// leave ends an entry's time in flight.
+func (o *owner) leave(p *place) {
+	<-o.slots
+	p.giveBack()
 }
 
 // tick writes time into the log, unless an entry is on its way and does so.
 func (o *owner) tick() {
 	select {
 	case o.slots <- struct{}{}:
-		o.propose(nil)
+		o.propose(nil, nil)
 	default:
 	}
 }
 
-// propose stamps a closed batch and hands it to the log. The caller has taken a place in flight.
-func (o *owner) propose(batch []*request) {
+// propose stamps a closed batch and hands it to the log. The caller has taken a place in flight, also among the
+// entries of the node if it is one that waits for that.
+func (o *owner) propose(batch []*request, place *place) {
 	e := entryOf(batch)
 	if len(o.slots) == 1 {
 		o.progressed()
 	}
 	sent := time.Now()
 	if err := o.stamp(e); err != nil {
-		<-o.slots
+		o.leave(place)
 		answer(batch, outcome{err: o.notLeader()})
 		return
 	}
@@ -282,7 +295,7 @@ func (o *owner) propose(batch []*request) {
 		if err := o.permitted(); err != nil {
 			e.Checks, batch = nil, refuseChecks(batch, err)
 			if len(batch) == 0 {
-				<-o.slots
+				o.leave(place)
 				return
 			}
 		}
@@ -291,7 +304,7 @@ func (o *owner) propose(batch []*request) {
 	o.waiters.Go(func() {
 		<-p.Done()
 		o.progressed()
-		<-o.slots
+		o.leave(place)
 		o.metrics.committed(len(batch), time.Since(sent))
 		o.decided.Add(int64(len(e.Checks)))
 		o.distribute(batch, p)

@@ -21,7 +21,7 @@ import (
 // ErrNotYet says, wrapped, that there is nothing to make the partition with yet. It is asked for again.
 var ErrNotYet = errors.New("the partition cannot be made yet")
 
-// Config is what a Partition needs. All fields are required.
+// Config is what a Partition needs. All fields but InFlight are required.
 type Config struct {
 	ID     string // the partition's
 	NodeID string
@@ -48,6 +48,8 @@ type Config struct {
 	// PeerLevels is the lowest feature level that the programs of all other replicas know; all is false
 	// while one of them is unknown.
 	PeerLevels func() (lowest fsm.Level, all bool)
+	// InFlight, if set, is shared by the partitions of a node.
+	InFlight *InFlight
 	// Fatal ends the process with a message: an entry or a snapshot is beyond this program.
 	Fatal   func(error)
 	Metrics prometheus.Registerer
@@ -133,7 +135,7 @@ func (p *Partition) newOwner() *owner {
 		group: p.group, replica: p.replica, timeline: p.timeline, source: p.cfg.Source, lease: p.cfg.Lease,
 		queue: newQueue(), orders: make(chan *order), ended: make(chan struct{}),
 		birth: p.cfg.Birth, logger: p.cfg.Logger.With("partition", p.cfg.ID),
-		slots: make(chan struct{}, maxInFlight), started: time.Now(), roles: newRoles(),
+		slots: make(chan struct{}, maxInFlight), inFlight: p.cfg.InFlight, started: time.Now(), roles: newRoles(),
 		halted: p.halted, diskLow: p.diskLow.Load, level: p.cfg.level, peerLevels: p.cfg.PeerLevels,
 		withRoom: p.cfg.WithRoom, interval: p.cfg.tickInterval,
 	}
