@@ -20,6 +20,9 @@ import (
 
 // A future that Raft forgot while it shut down (hashicorp/raft#498) keeps its waiter.
 func TestMain(m *testing.M) {
+	if os.Getenv(benchReplica) != "" {
+		os.Exit(runBenchReplica())
+	}
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/hashicorp/raft.(*deferError).Error"))
 }
 
