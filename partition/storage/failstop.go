@@ -10,6 +10,8 @@ import (
 	"github.com/quorate/quorate/internal/guard"
 )
 
+var errCanceled = errors.New("canceled")
+
 // failStop lets no write of one group's stores fail, or hang, unnoticed.
 type failStop struct {
 	partition string
