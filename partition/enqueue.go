@@ -11,6 +11,8 @@ import (
 type Asked struct {
 	Check    fsm.Check
 	Deadline time.Time // until when its caller waits
+	// First says that nobody has been asked for it before, so that no earlier attempt can have been admitted.
+	First bool
 }
 
 // Outcome is what one of several checks came to: Err, or an answer.
@@ -37,7 +39,7 @@ func (p *Partition) Enqueue(ctx context.Context, asked []Asked, done func([]Outc
 	for i := range asked {
 		r := &e.requests[i]
 		r.ctx, r.check, r.gateway, r.deadline = ctx, &asked[i].Check, asked[i].Check.Gateway, asked[i].Deadline
-		r.several, r.index = e, i
+		r.several, r.index, r.first = e, i, asked[i].First
 		waiting[i] = r
 	}
 	if err := p.owner.accepts(true); err != nil {

@@ -52,7 +52,9 @@ func enqueue(ctx context.Context, t *testing.T, p *Partition, n int) (*Enqueued,
 	o := &outcomes{t: t, of: map[int]Outcome{}}
 	var several []Asked
 	for i := range n {
-		several = append(several, Asked{convert(fmt.Sprint("p", i), fmt.Sprint("d", i)), time.Now().Add(time.Second)})
+		several = append(several, Asked{
+			Check: convert(fmt.Sprint("p", i), fmt.Sprint("d", i)), Deadline: time.Now().Add(time.Second),
+		})
 	}
 	e := p.Enqueue(ctx, several, o.done)
 	synctest.Wait()

@@ -13,6 +13,7 @@ type metrics struct {
 	entries   prometheus.Counter
 	decisions prometheus.Histogram
 	commit    prometheus.Histogram
+	foreseen  prometheus.Counter
 	paceAlarm prometheus.Counter
 
 	disagreements prometheus.Counter
@@ -35,6 +36,10 @@ func newMetrics(reg prometheus.Registerer, p *Partition) *metrics {
 			Help:    "From the stamp of an entry until it was applied here or given up.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 18),
 		}),
+		foreseen: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "quorate_partition_denials_foreseen_total", ConstLabels: labels,
+			Help: "Denials that this node gave as leader without a place in an entry.",
+		}),
 		paceAlarm: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "quorate_partition_time_ahead_total", ConstLabels: labels,
 			Help: "Times that this replica saw partition time outrun its own clock.",
@@ -48,7 +53,7 @@ func newMetrics(reg prometheus.Registerer, p *Partition) *metrics {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels},
 			func() float64 { s := p.Status(); return read(&s.Status) })
 	}
-	reg.MustRegister(m.entries, m.decisions, m.commit, m.paceAlarm, m.disagreements,
+	reg.MustRegister(m.entries, m.decisions, m.commit, m.foreseen, m.paceAlarm, m.disagreements,
 		state("quorate_partition_keys", "Live keys.", func(s *fsm.Status) float64 { return float64(s.Keys) }),
 		state("quorate_partition_replay_records", "Recorded allows.",
 			func(s *fsm.Status) float64 { return float64(s.Allows) }),

@@ -47,7 +47,8 @@ type owner struct {
 	interval time.Duration // tickInterval
 
 	slots    chan struct{} // one per entry in flight
-	inFlight *InFlight     // of all partitions that the node leads; nil: no bound
+	foreseer *foreseer
+	inFlight *InFlight // of all partitions that the node leads; nil: no bound
 	waiters  sync.WaitGroup
 	started  time.Time
 	progress atomic.Int64  // nanoseconds from started to when an entry last left or came through
@@ -300,13 +301,17 @@ func (o *owner) propose(batch []*request, place *place) {
 			}
 		}
 	}
+	checks := int64(len(e.Checks))
+	o.foresee(batch, e)
+	landed := o.foreseer.depart(e.Checks)
 	p := o.put(e)
 	o.waiters.Go(func() {
 		<-p.Done()
 		o.progressed()
+		landed()
 		o.leave(place)
 		o.metrics.committed(len(batch), time.Since(sent))
-		o.decided.Add(int64(len(e.Checks)))
+		o.decided.Add(checks)
 		o.distribute(batch, p)
 	})
 }
@@ -363,19 +368,33 @@ func (o *owner) put(e *fsm.Entry) group.Proposal {
 func (o *owner) distribute(batch []*request, p group.Proposal) {
 	answers, err := o.resultOf(p)
 	if err != nil {
-		answer(batch, outcome{err: err})
+		o.answerNone(batch, err)
 		return
 	}
 	o.answerEach(batch, answers)
 }
 
+// answerNone answers a batch whose entry has no outcome. What was foreseen has surely consumed nothing.
+func (o *owner) answerNone(batch []*request, err error) {
+	handOut(batch, func(r *request) outcome {
+		if r.foreseen != nil {
+			return outcome{err: o.notLeader()}
+		}
+		return outcome{err: err}
+	})
+}
+
 func (o *owner) answerEach(batch []*request, answers *fsm.Answers) {
 	checks, peeks := 0, 0
 	handOut(batch, func(r *request) (out outcome) {
-		if r.check != nil {
+		switch {
+		case r.foreseen != nil:
+			out.decision = r.foreseen
+		case r.check != nil:
 			out.decision = &answers.Decisions[checks]
+			o.foreseer.learn(r.check, out.decision)
 			checks++
-		} else {
+		default:
 			out.usage = &answers.Usages[peeks]
 			peeks++
 		}

@@ -136,7 +136,8 @@ func (p *Partition) newOwner() *owner {
 		queue: newQueue(), orders: make(chan *order), ended: make(chan struct{}),
 		birth: p.cfg.Birth, logger: p.cfg.Logger.With("partition", p.cfg.ID),
 		slots: make(chan struct{}, maxInFlight), inFlight: p.cfg.InFlight, started: time.Now(), roles: newRoles(),
-		halted: p.halted, diskLow: p.diskLow.Load, level: p.cfg.level, peerLevels: p.cfg.PeerLevels,
+		foreseer: newForeseer(),
+		halted:   p.halted, diskLow: p.diskLow.Load, level: p.cfg.level, peerLevels: p.cfg.PeerLevels,
 		withRoom: p.cfg.WithRoom, interval: p.cfg.tickInterval,
 	}
 	if o.interval == 0 {

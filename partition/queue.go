@@ -28,9 +28,12 @@ type request struct {
 	// caller, who gives up.
 	taken atomic.Bool
 	done  chan outcome // holds one; nil where the request is one of several
+	// foreseen is the denial that a check has without a place in an entry; nil for none.
+	foreseen *fsm.Decision
 
 	// The rest is of one of several, see Enqueue: ctx may be theirs, and says nothing of the deadline.
 	several  *Enqueued
+	first    bool // see Asked
 	index    int
 	deadline time.Time
 	answered atomic.Bool // its outcome was handed out

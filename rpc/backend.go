@@ -73,6 +73,7 @@ type Queuer interface {
 type Asked struct {
 	Check    fsm.Check
 	Deadline time.Time
+	First    bool // nobody was asked for it before
 }
 
 // Outcome is what one of them came to: Err, or an answer.

@@ -29,6 +29,7 @@ type framedCheck struct {
 	timeoutMicros int64
 	message       string // the StreamedCheck as it came
 	missing       bool   // it has no check
+	attempt       uint32
 	horizon       time.Duration
 }
 
@@ -190,7 +191,7 @@ func (r *frameReader) streamed(s span, to *framedCheck, c *fsm.Check) bool {
 			to.sequence = f.number
 		case f.isText(2): // a second one is read on top of the first
 			to.missing = false
-			if !r.check(f.text, c) {
+			if !r.check(f.text, c, &to.attempt) {
 				return false
 			}
 		case f.isNumber(3):
@@ -200,8 +201,8 @@ func (r *frameReader) streamed(s span, to *framedCheck, c *fsm.Check) bool {
 	return true
 }
 
-// check reads a CheckRequest. Of its attempt only who passes the check on needs to know.
-func (r *frameReader) check(s span, to *fsm.Check) bool {
+// check reads a CheckRequest.
+func (r *frameReader) check(s span, to *fsm.Check, attempt *uint32) bool {
 	var f wireField
 	for s.at < s.end {
 		if !r.next(&s, &f) {
@@ -223,6 +224,8 @@ func (r *frameReader) check(s span, to *fsm.Check) bool {
 			to.PolicyRevision = fsm.Revision(f.number)
 		case f.isNumber(7):
 			to.RouteEpoch = fsm.Epoch(f.number)
+		case f.isNumber(8):
+			*attempt = uint32(f.number)
 		case f.isText(9):
 			charge := fsm.Charge{Cost: 1}
 			ok = r.charge(f.text, &charge)

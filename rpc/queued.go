@@ -98,7 +98,7 @@ func (f *queuedFrame) isSound(i int) bool {
 		return false
 	}
 	a, id := &f.asked[i], &f.stream.id
-	a.Check.Gateway, a.Deadline = id.Name, f.arrived.Add(timeout)
+	a.Check.Gateway, a.Deadline, a.First = id.Name, f.arrived.Add(timeout), f.checks[i].attempt <= 1
 	return fsm.ValidateCheck(&a.Check) == nil && id.mayAskAll(&a.Check) == nil
 }
 
