@@ -47,23 +47,18 @@ func (m *Machine) refuse(r Reason, detail string) Decision {
 	return Decision{Reason: r, Detail: detail, AsOf: m.now, Revision: m.rev.number(), Version: m.rev.policy.Version}
 }
 
-// decide answers one check, and consumes from all of its limits or from none.
-func (m *Machine) decide(c *Check) Decision {
+// decide answers one check of p, and consumes from all of its limits or from none.
+func (m *Machine) decide(p *caller, c *Check) Decision {
 	if err := ValidateCheck(c); err != nil {
 		return m.refuse(ReasonInvalidArgument, err.Error())
 	}
-	m.caller = m.callerOf(c.Principal)
-	p := &m.caller
 	if r, epoch := m.serves(p.slot, c.RouteEpoch); r != ReasonUnspecified {
 		d := m.refuse(r, "")
 		d.Epoch = epoch
 		return d
 	}
-	if m.packed != nil {
-		m.unpack(p.slot)
-		p.find()
-	}
-	p.id = m.hash128(hashReplay, c.Principal, c.Gateway, c.DecisionID)
+	m.unpack(p.slot)
+	p.find() // it may have come or gone since it was prepared
 	p.findRecord()
 	if d, ok := m.replay(p, c); ok {
 		return d
@@ -219,9 +214,12 @@ func (m *Machine) lookUp(apiClass string) *ruling {
 	if r := m.rulings[apiClass]; r != nil {
 		return r
 	}
-	r := &ruling{name: m.nameOf(apiClass)}
-	r.resolved, r.settings = m.rev.policy.ClassOf(apiClass)
-	r.group, r.counts[0] = m.rev.policy.GroupOf(r.resolved), m.classes[r.resolved]
+	resolved, settings := m.rev.policy.ClassOf(apiClass)
+	of := m.classes[resolved]
+	r := &ruling{
+		resolved: of.name, settings: settings, group: m.rev.policy.GroupOf(resolved), name: m.nameOf(apiClass),
+		counts: [1]*class{of},
+	}
 	if r.resolved == apiClass {
 		m.rulings[r.resolved] = r
 	}

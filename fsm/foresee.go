@@ -11,7 +11,7 @@ func (m *Machine) Foresee(c *Check, at Time) (d Decision, ok bool) {
 	if of := c.PolicyRevision; of != 0 && of != m.rev.number() {
 		return Decision{}, false
 	}
-	defer func(now Time) { m.now = now }(m.now)
+	defer func(now Time) { m.now, m.caller = now, caller{} }(m.now)
 	m.now = max(m.now, at)
 	m.caller = m.callerOf(c.Principal)
 	p := &m.caller

@@ -62,7 +62,9 @@ type Machine struct {
 
 	// What is worked with, and is no state.
 	rulings map[string]*ruling // on listed classes, as looked up since the last entry that was no batch
-	caller  caller             // of the check or peek
+	caller  caller             // of the peek
+	callers []caller           // of the checks of a batch
+	touched uint64             // see prepare
 	charges []charged
 	limits  []applied // of charges
 	made    []*class
@@ -154,9 +156,11 @@ func (m *Machine) batch(e *Entry, a *Answers) {
 		m.dropSome(droppedPerBatch)
 	}
 	a.Decisions = make([]Decision, len(e.Checks))
+	callers := m.prepare(e.Checks)
 	for i := range e.Checks {
-		a.Decisions[i] = m.decide(&e.Checks[i])
+		a.Decisions[i] = m.decide(&callers[i], &e.Checks[i])
 	}
+	clear(callers) // which would keep the entry's strings
 	if len(e.Peeks) > 0 {
 		a.Usages = make([]Usage, len(e.Peeks))
 	}

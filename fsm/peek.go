@@ -18,5 +18,6 @@ func (m *Machine) peek(p *Peek) Usage {
 	u.Reason, u.Class, u.Disabled = ReasonAllowed, class, settings.Disabled
 	u.Limits = m.standing(&m.caller, &Check{Principal: p.Principal, Charge: Charge{Class: p.Class, Tier: p.Tier}})
 	u.Remaining = least(u.Limits)
+	m.caller = caller{} // which would keep the entry's strings
 	return u
 }
