@@ -18,4 +18,5 @@
 //   - QUORATE_CLUSTER_LOGS: a directory that the nodes' logs are copied to in the end.
 //   - QUORATE_MOVES: all, for all cases of TestMoves; else it runs cases for a minute.
 //   - QUORATE_BENCH_RATE: how many checks a second BenchmarkFreeze asks for; 1,000 without it.
+//   - QUORATE_BENCH_KILLS: how many leaders BenchmarkFailover kills; 50 without it.
 package cluster

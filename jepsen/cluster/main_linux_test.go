@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 }
 
 // mustSeed is what the test draws from; it is printed.
-func mustSeed(t *testing.T) (uint64, *rand.Rand) {
+func mustSeed(t testing.TB) (uint64, *rand.Rand) {
 	t.Helper()
 	seed := rand.Uint64N(1 << 32)
 	if v := os.Getenv("QUORATE_CLUSTER_SEED"); v != "" {
@@ -94,7 +94,7 @@ func mustWorld(t *testing.T, o Options, l LoadOptions) *world {
 }
 
 // mustKeepLogs copies the nodes' logs to where QUORATE_CLUSTER_LOGS says.
-func mustKeepLogs(t *testing.T, c *Cluster) {
+func mustKeepLogs(t testing.TB, c *Cluster) {
 	t.Helper()
 	dir := os.Getenv("QUORATE_CLUSTER_LOGS")
 	if dir == "" {

@@ -31,6 +31,8 @@ type Class struct {
 	OnUnavailable string      `json:"on_unavailable,omitempty"`
 	LocalLimit    *LocalLimit `json:"local_limit,omitempty"`
 	Timeout       Window      `json:"timeout,omitempty"`
+	// ReplayHorizon is how long decisions are recorded; 0: for replayHorizon. Examine looks no further than that.
+	ReplayHorizon Window `json:"replay_horizon,omitempty"`
 }
 
 // LocalLimit is what each gateway admits by itself, with on_unavailable local.
