@@ -228,7 +228,7 @@ func decisionText(d *quoratev1.Decision, err error) (string, []wait) {
 	if d.GetReplayed() {
 		b.WriteString(", replayed")
 	}
-	if d.GetRecorded() {
+	if d.GetRecorded() && d.GetOutcome() == quoratev1.Outcome_OUTCOME_ALLOWED { // a denial may be told without a record
 		b.WriteString(", recorded")
 	}
 	for _, l := range d.GetLimits() {
