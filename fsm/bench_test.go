@@ -2,7 +2,6 @@ package fsm_test
 
 import (
 	"fmt"
-	"runtime"
 	"testing"
 	"time"
 
@@ -50,47 +49,11 @@ func BenchmarkStep(b *testing.B) {
 	}
 }
 
-// BenchmarkMemory tells how many bytes there are for a key with three admissions, replay records apart, and for a replay
-// record.
-func BenchmarkMemory(b *testing.B) {
-	b.Run("key", func(b *testing.B) {
-		const keys = 1_000_000
-		for range b.N {
-			m, before := newLong(b, "limit: 5, window: 1d}], replay_horizon: 1s")
-			admit(m, 3*keys, keys)
-			for end := m.Now() + 1e9; m.Status().Allows > 0; {
-				m.Step(1, &fsm.Entry{Kind: fsm.KindBatch, Term: 1, Stamp: end})
-			}
-			if n := m.Status().Keys; n != keys {
-				b.Fatalf("%d keys", n)
-			}
-			b.ReportMetric(float64(heap()-before)/keys, "B/key")
-			runtime.KeepAlive(m)
-		}
-	})
-	b.Run("record", func(b *testing.B) {
-		const records, keys = 1_000_000, 2_000
-		for range b.N {
-			m, _ := newLong(b, "limit: 1000, window: 1d}], replay_horizon: 15m")
-			admit(m, records, keys)
-			if n := m.Status().Allows; n != records {
-				b.Fatalf("%d records", n)
-			}
-			with := heap()
-			for end := m.Now() + 900e9; m.Status().Allows > 0; {
-				m.Step(1, &fsm.Entry{Kind: fsm.KindBatch, Term: 1, Stamp: end})
-			}
-			b.ReportMetric(float64(with-heap())/records, "B/record")
-			runtime.KeepAlive(m)
-		}
-	})
-}
-
 // BenchmarkSnapshot takes a snapshot of a million keys and as many replay records, with an entry of 256 checks between
 // every two pieces: the longest that either holds the other up, and what it costs the entries.
 func BenchmarkSnapshot(b *testing.B) {
 	const keys = 1_000_000
-	m, _ := newLong(b, "limit: 5, window: 1d}], replay_horizon: 15m")
+	m := newLong(b, "limit: 5, window: 1d}], replay_horizon: 15m")
 	admit(m, keys, keys)
 	for range b.N {
 		var piece []byte
@@ -128,20 +91,19 @@ func BenchmarkSnapshot(b *testing.B) {
 	}
 }
 
-// newLong is a machine with one limit, and the heap before it was made.
-func newLong(b *testing.B, limit string) (m *fsm.Machine, before int64) {
+// newLong is a machine with one limit.
+func newLong(b *testing.B, limit string) *fsm.Machine {
 	b.Helper()
 	p, err := policy.Parse("long", []byte("version: long\ndefault: {limits: [{name: l, "+limit+"}\n"))
 	if err != nil {
 		b.Fatal(err)
 	}
-	before = heap()
-	m = fsm.New()
+	m := fsm.New()
 	m.Step(1, &fsm.Entry{Kind: fsm.KindBirth, Term: 1, Birth: &fsm.Birth{
 		Bounds: fsm.DefaultBounds(), Install: fsm.NewInstall(1, p),
 		Owned: []fsm.OwnedRange{{SlotRange: fsm.SlotRange{Last: fsm.NumSlots - 1}, Epoch: 1}},
 	}})
-	return m, before
+	return m
 }
 
 // admit has so many checks of so many principals admitted, one principal after another, 250 in a millisecond.
@@ -157,12 +119,4 @@ func admit(m *fsm.Machine, checks, principals int) {
 		}
 		m.Step(1, e)
 	}
-}
-
-func heap() int64 {
-	var s runtime.MemStats
-	runtime.GC()
-	runtime.GC()
-	runtime.ReadMemStats(&s)
-	return int64(s.HeapAlloc)
 }

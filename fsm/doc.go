@@ -27,13 +27,13 @@
 //  6. Make the steps of a plan, which moves slots to another partition, as below, and no step that rests
 //     on another one before that one is committed and applied.
 //
-// How the state is laid out: principals in shards by their slot; per (principal, class) one rolling
-// log ([rolling]) that all limits read; replay records by a keyed hash; an agenda per shard of what
-// ends when. All of it lies in slabs ([slab]) that are found by hash tables ([index]), so that what is many
-// costs little memory, and the collector little time. Nothing is linear in the size of the state: an entry forgets a bounded number of things
-// that have ended, and a lookup compares the end of what it finds, so what waits to be forgotten
-// changes no answer. Likewise an import is unpacked, and what was released is dropped, some slots with each
-// batch. Beside the digest of all there is one per slot.
+// How the state is laid out: principals in shards by their slot; per (principal, class) one rolling log
+// ([rolling]) that all limits read; replay records by a keyed hash; an agenda per shard of what ends when. All
+// of it lies in slabs ([slab]) that are found by hash tables ([index]), so that what is many costs little
+// memory, and the collector little time. Nothing is linear in the size of the state: an entry forgets a
+// bounded number of things that have ended, and a lookup compares the end of what it finds, so what waits to
+// be forgotten changes no answer. Likewise an import is unpacked, and what was released is dropped, some slots
+// with each batch. Beside the digest of all there is one per slot.
 //
 // It does not know Raft, the network, other partitions, or which node it runs on.
 //

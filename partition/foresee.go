@@ -7,8 +7,8 @@ import (
 	"github.com/quorate/quorate/fsm"
 )
 
-// A denial changes nothing but its record, so an owner that foresees it (see [fsm.Machine.Foresee]) need not put it into
-// an entry. It is answered when the entry that is proposed next has committed, in the leadership that foresaw it: so
+// A denial changes nothing but its record, so an owner that foresees it (see [fsm.Machine.Foresee]) need not put it
+// into an entry. It is answered when the entry that is proposed next has committed, in the leadership that foresaw it: so
 // whoever is denied was denied by one that was in power after he had asked. Only first attempts are foreseen, whose ids
 // are neither recorded nor in flight: with any other one an earlier attempt may be admitted yet.
 type foreseer struct {
@@ -62,8 +62,8 @@ func (f *foreseer) flying(c *fsm.Check) bool {
 	return false
 }
 
-// depart notes the ids of an entry. landed is called when nothing is in flight any more of it. There is a flight for it,
-// as the caller has taken a place in flight.
+// depart notes the ids of an entry. landed is called when nothing is in flight any more of it. There is a flight for
+// it, as the caller has taken a place in flight.
 func (f *foreseer) depart(checks []fsm.Check) (landed func()) {
 	for i := range f.flights {
 		w := &f.flights[i]
@@ -81,8 +81,8 @@ func (f *foreseer) depart(checks []fsm.Check) (landed func()) {
 	panic("partition: more entries in flight than may be")
 }
 
-// foresee takes those checks out of an entry of batch that are denied as the state stands, and gives their requests what
-// they came to.
+// foresee takes those checks out of an entry of batch that are denied as the state stands, and gives their requests
+// what they came to.
 func (o *owner) foresee(batch []*request, e *fsm.Entry) {
 	var suspects []*request
 	for _, r := range batch {
