@@ -7,10 +7,11 @@ import (
 	"github.com/quorate/quorate/fsm"
 )
 
-// A denial changes nothing but its record, so an owner that foresees it (see [fsm.Machine.Foresee]) need not put it
-// into an entry. It is answered when the entry that is proposed next has committed, in the leadership that foresaw it: so
-// whoever is denied was denied by one that was in power after he had asked. Only first attempts are foreseen, whose ids
-// are neither recorded nor in flight: with any other one an earlier attempt may be admitted yet.
+// A denial changes nothing but its record, so an owner that foresees it (see [fsm.Machine.Foresee]) need not put
+// it into an entry. It is answered when the entry that is proposed next has committed, in the leadership that
+// foresaw it: so whoever is denied was denied by one that was in power after he had asked. Only first attempts
+// are foreseen, whose ids are neither recorded nor in flight: with any other one an earlier attempt may be
+// admitted yet.
 type foreseer struct {
 	seed maphash.Seed
 	// denied are hashes of the principals and classes that were denied lately, each in the place that it falls on. Only
