@@ -6,7 +6,7 @@ package fsm
 // so the processor waits for many at once. It changes nothing, and what it finds is looked up again.
 func (m *Machine) prepare(checks []Check) []caller {
 	if cap(m.callers) < len(checks) {
-		m.callers = make([]caller, MaxChecksPerEntry)
+		m.callers = make([]caller, max(len(checks), MaxChecksPerEntry))
 	}
 	callers := m.callers[:len(checks)]
 	sum := uint64(0)
