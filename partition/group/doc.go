@@ -42,10 +42,6 @@
 //   - hashicorp/raft#498: some futures never complete. Each has a waiter with a deadline of its own;
 //     Close ends what is left; Config.MaxProposals bounds the goroutines that such futures keep.
 //   - hashicorp/raft#503: a leader whose disk hangs stays leader. Storage watches each write.
-//   - Raft sends an entry only when the leader's own disk has it, so that a commit takes two writes in a row. A
-//     leader's append returns before it is durable, and the transport holds acknowledgements back until it is, so
-//     that nothing is committed before. See storage.Config.Early. A replica that led hands Raft no entries of a later
-//     leader before its own are durable, since it would acknowledge those that it has.
 //   - hashicorp/raft#696: a transfer that a step-down interrupts leaves a mark that makes the node, when
 //     it leads again, refuse every entry. Entries refused so for three election timeouts are fatal.
 //   - hashicorp/raft#697: after the install of a snapshot Raft may believe in entries that went with the

@@ -97,16 +97,15 @@ type pipeline struct {
 	raft.AppendPipeline
 	id    raft.ServerID
 	acked *acknowledged
-	own   replicaView
 	out   chan raft.AppendFuture
 	done  chan struct{}
 	once  sync.Once
 	loop  sync.WaitGroup
 }
 
-func newPipeline(inner raft.AppendPipeline, id raft.ServerID, acked *acknowledged, own replicaView) *pipeline {
+func newPipeline(inner raft.AppendPipeline, id raft.ServerID, acked *acknowledged) *pipeline {
 	p := &pipeline{
-		AppendPipeline: inner, id: id, acked: acked, own: own,
+		AppendPipeline: inner, id: id, acked: acked,
 		out: make(chan raft.AppendFuture), done: make(chan struct{}),
 	}
 	p.loop.Go(p.follow)
@@ -125,10 +124,6 @@ func (p *pipeline) follow() {
 				p.acked.note(p.id, f.Request(), f.Response())
 			} else {
 				p.acked.missed(p.id)
-			}
-			if f.Error() == nil && ownFirst(p.own, f.Request(), f.Response(), p.done) != nil {
-				_ = p.AppendPipeline.Close() // as below: Raft gets no answer any more
-				return
 			}
 			select {
 			case p.out <- f:

@@ -3,7 +3,6 @@ package group
 import (
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -82,7 +81,6 @@ func (g *RaftGroup) open() (err error) {
 	store, err := storage.Open(storage.Config{
 		Disk: g.config.Disk, Partition: g.config.Group, First: g.config.First,
 		WriteTimeout: g.config.Timing.Write, Fatal: g.fatal, Stored: g.stored, Admit: g.admit,
-		Early: g.early,
 	})
 	if err != nil {
 		return err
@@ -157,27 +155,6 @@ func (g *RaftGroup) fatal(err error) {
 	}
 }
 
-// early reports whether an append may return before it is durable: a leader's, which then counts no follower's
-// acknowledgement before, and which needs one to commit. It is called by Raft's main goroutine, the only one by which
-// a replica begins or ceases to lead and the members change.
-func (g *RaftGroup) early() bool {
-	select {
-	case <-g.opened:
-	default:
-		return false
-	}
-	if !guard.On(guard.HeartbeatQueue) || g.raft.State() != raft.Leader {
-		return false
-	}
-	voters := 0
-	for _, s := range g.raft.GetConfiguration().Configuration().Servers {
-		if s.Suffrage == raft.Voter {
-			voters++
-		}
-	}
-	return voters > 1
-}
-
 // requestView is the replica as its transport sees it.
 type requestView RaftGroup
 
@@ -198,14 +175,6 @@ func (v *requestView) beginsAfter(index uint64) (Position, bool) {
 		return Position{}, false
 	}
 	return s.BeginsAfter(index)
-}
-
-func (v *requestView) durable(index uint64, canceled <-chan struct{}) error {
-	s := v.store.Load()
-	if s == nil {
-		return nil // and none is early
-	}
-	return s.AwaitDurable(index, canceled)
 }
 
 // checkInstall compares Raft's memory with the disk after a snapshot install. When the replaced log
@@ -277,8 +246,6 @@ func (g *RaftGroup) close() error {
 	go func() {
 		waited := stopped.Error()
 		g.loops.Wait()
-		// What has failed is known by then, and reported.
-		_ = g.store.Load().AwaitDurable(math.MaxUint64, nil)
 		done <- waited
 	}()
 	timer := time.NewTimer(g.config.Timing.Close)

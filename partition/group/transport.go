@@ -2,9 +2,7 @@ package group
 
 import (
 	"errors"
-	"fmt"
 	"io"
-	"math"
 	"sync"
 	"sync/atomic"
 
@@ -34,9 +32,6 @@ type replicaView interface {
 	// beginsAfter is the first entry in the log, or the end of the newest snapshot when the log is empty, if
 	// that lies beyond an index.
 	beginsAfter(index uint64) (p Position, ok bool)
-	// durable waits until entries up to an index are on this replica's disk, as far as they are in its log; an error
-	// says that they are not, or that canceled was closed first.
-	durable(index uint64, canceled <-chan struct{}) error
 }
 
 var _ Transport = (*guarded)(nil)
@@ -80,12 +75,6 @@ func (g *guarded) receive() {
 		case r := <-g.Transport.Consumer():
 			switch command := r.Command.(type) {
 			case *raft.AppendEntriesRequest:
-				// A replica that led may have entries which are not on its disk yet, and would acknowledge them when a
-				// later leader sends them. That leader has them from here, so they are in the log by now.
-				if len(command.Entries) > 0 && g.replica.durable(math.MaxUint64, g.done) != nil {
-					r.Respond(nil, errNotDurable)
-					continue
-				}
 				skipCommitted(command, g.replica)
 				g.commits.note(command)
 				if guard.On(guard.CommitClamp) {
@@ -211,29 +200,12 @@ func (g *guarded) AppendEntries(id raft.ServerID, target raft.ServerAddress,
 	args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse,
 ) error {
 	err := g.Transport.AppendEntries(id, target, args, resp)
-	if err != nil {
+	if err == nil {
+		g.acked.note(id, args, resp)
+	} else {
 		g.acked.missed(id)
-		return err
 	}
-	g.acked.note(id, args, resp)
-	return ownFirst(g.replica, args, resp, g.done)
-}
-
-var errNotDurable = errors.New("the entries are not on this replica's own disk")
-
-// ownFirst holds an acknowledgement back until what it acknowledges is on this replica's own disk, too: Raft counts a
-// leader's entries as soon as its append has returned, which may be before.
-func ownFirst(
-	v replicaView, q *raft.AppendEntriesRequest, r *raft.AppendEntriesResponse, canceled <-chan struct{},
-) error {
-	n := len(q.Entries)
-	if n == 0 || !r.Success {
-		return nil
-	}
-	if err := v.durable(q.Entries[n-1].Index, canceled); err != nil {
-		return fmt.Errorf("%w: %w", errNotDurable, err)
-	}
-	return nil
+	return err
 }
 
 // AppendEntriesPipeline opens a pipeline to a peer, and notes what the peer has.
@@ -246,5 +218,5 @@ func (g *guarded) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddr
 		}
 		return nil, err
 	}
-	return newPipeline(inner, id, &g.acked, g.replica), nil
+	return newPipeline(inner, id, &g.acked), nil
 }

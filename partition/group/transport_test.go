@@ -18,10 +18,8 @@ import (
 // blankReplica is the view of a replica that has nothing yet.
 type blankReplica struct{}
 
-func (blankReplica) installed()                            {}
-func (blankReplica) committed() uint64                     { return 0 }
-func (blankReplica) durable(uint64, <-chan struct{}) error { return nil }
-
+func (blankReplica) installed()                          {}
+func (blankReplica) committed() uint64                   { return 0 }
 func (blankReplica) beginsAfter(uint64) (Position, bool) { return Position{}, false }
 
 // impostor is a node b that sends whatever a leader could send, over a real connection.
@@ -275,7 +273,7 @@ func (s *stuffed) Close() error {
 func TestPipelineEndsWithRefusal(t *testing.T) {
 	inner := &stuffed{answers: make(chan raft.AppendFuture, 1), closed: make(chan struct{})}
 	acked := newAcknowledged()
-	p := newPipeline(inner, "b", &acked, blankReplica{})
+	p := newPipeline(inner, "b", &acked)
 	inner.answers <- refusedAppend{}
 	if f := <-p.Consumer(); f.Response().Success {
 		t.Error("the refusal was lost")

@@ -27,9 +27,6 @@
 // while running, and for a write that does not come back (hashicorp/raft#503: a leader whose disk hangs
 // goes on sending heartbeats, so nobody takes over).
 //
-// An append of which Config.Early says so returns when it has begun. Whoever counts on its entries waits for
-// AwaitDurable; the floor follows the disk, not the append's return.
-//
 // The vote is one write. Raft writes the term of a vote and its candidate one after the other
 // (hashicorp/raft#661). A crash between the two would leave the new term with the candidate of an
 // older vote, who would then be granted the new term without a look at its log.

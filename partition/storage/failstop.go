@@ -10,8 +10,6 @@ import (
 	"github.com/quorate/quorate/internal/guard"
 )
 
-var errCanceled = errors.New("canceled")
-
 // failStop lets no write of one group's stores fail, or hang, unnoticed.
 type failStop struct {
 	partition string

@@ -22,8 +22,6 @@ type log struct {
 	closed    atomic.Bool
 	faulted   atomic.Bool // a read ended in a fault: see faultError
 	stored    func()      // called after each append
-	early     func() bool // see Config.Early; nil: never
-	behind    atomic.Pointer[write]
 
 	writing turn // one append or truncation at a time; guards the fields below
 	sealer  *sealer
@@ -87,21 +85,13 @@ func damagedEntry(file string, index uint64, err error) error {
 func (l *log) StoreLog(entry *raft.Log) error { return l.StoreLogs([]*raft.Log{entry}) }
 
 // StoreLogs appends entries, which follow the last one. They are on the disk, and the floor says so,
-// when it returns, or when awaitDurable does: see early.go.
+// when it returns.
 func (l *log) StoreLogs(logs []*raft.Log) error {
 	if len(logs) == 0 {
 		return nil
 	}
 	l.writing.Lock()
-	if l.mayBeEarly(logs) {
-		return l.appendBehind(logs)
-	}
 	defer l.writing.Unlock()
-	return l.append(logs)
-}
-
-// append appends entries durably. It needs writing.
-func (l *log) append(logs []*raft.Log) error {
 	last := logs[len(logs)-1]
 	sealed, tail := l.sealer.seal(logs, l.tail)
 	err := l.stop.do(l.file, "append", func() error {
@@ -179,8 +169,6 @@ func (l *log) lower(first, lowest uint64) (tail chainHash, err error) {
 // Close closes the files. After a fault they stay open until the process ends.
 func (l *log) Close() error {
 	l.closed.Store(true)
-	l.writing.Lock() // an append may be behind
-	defer l.writing.Unlock()
 	if l.faulted.Load() {
 		return nil
 	}

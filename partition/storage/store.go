@@ -27,11 +27,8 @@ type Config struct {
 	WriteTimeout time.Duration
 	// Fatal ends the process with a message; required. Called once at most, from any goroutine.
 	Fatal func(error)
-	// Stored, if set, is called after each append, from any goroutine: it must not block.
+	// Stored, if set, is called after each append, from Raft's main goroutine: it must not block.
 	Stored func()
-	// Early, if set, is asked at each append whether it may return before its entries are durable. Whoever lets it
-	// calls AwaitDurable before he counts on them.
-	Early func() bool
 }
 
 // Store is the open stores of one group.
@@ -128,7 +125,7 @@ func openLog(c Config, f *found, stop *failStop) (*log, error) {
 	}
 	l := &log{
 		writing:    newTurn(),
-		LogBackend: backend, file: c.Disk.Name(PartLog), stop: stop, stored: c.Stored, early: c.Early,
+		LogBackend: backend, file: c.Disk.Name(PartLog), stop: stop, stored: c.Stored,
 		ledger: f.log.ledger, sealer: newSealer(), tail: f.log.tail,
 	}
 	first, err := backend.FirstIndex()
@@ -196,7 +193,7 @@ func (p Position) Before(o Position) bool {
 
 // Last is where what is on the disk ends, snapshot included.
 func (s *Store) Last() (Position, error) {
-	index, err := s.log.LogBackend.LastIndex() // what is behind is not on the disk
+	index, err := s.log.LastIndex()
 	if err != nil {
 		return Position{}, fmt.Errorf("read %s: %w", s.log.file, err)
 	}
