@@ -16,7 +16,7 @@ type foreseer struct {
 	seed maphash.Seed
 	// denied are hashes of the principals and classes that were denied lately, each in the place that it falls on. Only
 	// their checks are looked at: others would be judged twice.
-	denied [1 << 13]atomic.Uint64
+	denied [1 << 16]atomic.Uint64
 	// flights are the ids of the entries that are in flight. Their bits are the owner's.
 	flights [maxInFlight]flight
 }
