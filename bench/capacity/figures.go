@@ -42,22 +42,21 @@ const (
 // Default is the table of this version.
 func Default() Figures {
 	const (
-		// All processes, the generator too, shared two busy cores.
-		machine = "first reading, 2 busy cores for all: docs/performance.md"
-		quieter = "first reading, 2 less busy cores for all: docs/performance.md"
+		// All processes, the generator too, shared two cores.
+		machine = "2 cores for all: docs/performance.md"
 		heap    = "go test ./bench/capacity -run - -bench Memory -benchtime 1x"
 	)
 	return Figures{
-		OwnerPerS:      Figure{"decisions of one owner", 30_000, "per second", true, quieter},
-		LeaderCPU:      Figure{"CPU at the leader", 32, "µs per decision", true, machine},
-		FollowerCPU:    Figure{"CPU at a follower", 9.4, "µs per decision", true, machine},
-		GatewayCPU:     Figure{"CPU in the SDK", 15, "µs per decision", true, machine},
+		OwnerPerS:      Figure{"decisions of one owner", 75_000, "per second", true, machine},
+		LeaderCPU:      Figure{"CPU at the leader", 9.4, "µs per decision", true, machine},
+		FollowerCPU:    Figure{"CPU at a follower", 5.6, "µs per decision", true, machine},
+		GatewayCPU:     Figure{"CPU in the SDK", 7, "µs per decision", true, machine},
 		AskBytes:       Figure{"gateway to owner and back", 161, "bytes per decision", true, machine},
 		ReplicateBytes: Figure{"leader to a follower and back", 68, "bytes per decision", true, machine},
 		LogBytes:       Figure{"log of a replica", 80, "bytes per decision", true, machine},
-		KeyBytes:       Figure{"a key without admissions", 256, "bytes", true, heap},
+		KeyBytes:       Figure{"a key without admissions", 166, "bytes", true, heap},
 		PairBytes:      Figure{"an instant with admissions", 16, "bytes", true, heap},
-		RecordBytes:    Figure{"a replay record", 170, "bytes", true, heap},
+		RecordBytes:    Figure{"a replay record", 97, "bytes", true, heap},
 		KeyPairs:       Figure{"instants per key", 4096, "", false, "bound of the state machine, which rounds older ones"},
 		OwnerKeys:      Figure{"keys per owner", 5_000_000, "", false, bound + ", max_keys"},
 		OwnerRecords:   Figure{"recorded allows per owner", 8_000_000, "", false, bound + ", max_replay_records"},
