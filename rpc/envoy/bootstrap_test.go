@@ -161,7 +161,7 @@ func TestExampleIsEnvoys(t *testing.T) {
 		{"domain: edge", "domain: edge\n                      domian: x", `unknown field "domian"`},
 		{"domain: edge", `domain: ""`, "RateLimit.Domain: value length must be at least 1"},
 		{"stat_prefix: front", `stat_prefix: ""`, "HttpConnectionManager.StatPrefix: value length must be at least 1"},
-		{"timeout: 5s", "timeout: 5", "unexpected token 5"},
+		{"timeout: 7s", "timeout: 5", "unexpected token 5"},
 		{"failure_mode_deny: true", "failure_mode_deny: yes please", "failureModeDeny"},
 		{"http.ratelimit.v3.RateLimit\n", "http.ratelimit.v3.RateLimits\n", "RateLimits"},
 		{"TLSv1_3, tls_max", "TLSv1_4, tls_max", "TLSv1_4"},
