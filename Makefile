@@ -45,7 +45,7 @@ build: ## build bin/quorate
 .PHONY: test
 test: build ## run all tests
 	QUORATE_BINARY=$(CURDIR)/$(BIN)/quorate $(GO) test -tags=$(TAGS) $(TESTFLAGS) $(PACKAGES)
-	cd jepsen && $(GO) test -tags=$(TAGS) $(TESTFLAGS) ./sim && $(GO) test -tags=$(TAGS) -run '^TestChecker' ./cluster && \
+	cd jepsen && $(GO) test -tags=$(TAGS) $(TESTFLAGS) ./sim ./check && \
 	  $(GO) test -tags=$(TAGS) -run '^Test(Judge|History)' ./gateways
 
 .PHONY: race
@@ -81,7 +81,7 @@ sim: ## run SEEDS (1000) simulated clusters under faults, or SEED=n again
 
 .PHONY: sim-guards
 sim-guards: ## switch each guard off in turn: the simulation must notice
-	cd jepsen && $(GO) test -tags=$(TAGS),unguarded -count=1 -v -timeout 30m -run '^TestGuards$$' ./sim
+	cd jepsen && $(GO) test -tags=$(TAGS),chaos -count=1 -v -timeout 30m -run '^TestGuards$$' ./sim
 
 .PHONY: damage
 damage: ## damage a node's files at 100 random places of each kind: refused or harmless, never silent
@@ -95,10 +95,10 @@ disk: build ## as root: cut the power of real processes, fill and kill their dis
 	cd jepsen && QUORATE_BINARY=$(CURDIR)/$(BIN)/quorate QUORATE_DISK_REQUIRED=1 QUORATE_DISK_ROUNDS=$(ROUNDS) \
 	  $(GO) test -tags=$(TAGS) -count=1 -v -timeout $$((20 + 15 * $(ROUNDS)))m ./disk
 
-.PHONY: chaos
-chaos: build unguarded ## five nodes with TLS: added, drained, killed, cut off, replaced, slots moved, restored, under load
+.PHONY: cluster
+cluster: build build-chaos ## five nodes with TLS: added, drained, killed, cut off, replaced, slots moved, restored, under load
 	cd jepsen && QUORATE_BINARY=$(CURDIR)/$(BIN)/quorate \
-	  QUORATE_UNGUARDED_BINARY=$(CURDIR)/$(BIN)/quorate-unguarded \
+	  QUORATE_CHAOS_BINARY=$(CURDIR)/$(BIN)/quorate-chaos \
 	  $(GO) test -tags=$(TAGS) -count=1 -v -timeout 20m ./cluster
 
 .PHONY: chaos-sdk
@@ -107,14 +107,14 @@ chaos-sdk: build ## four gateways as processes on the SDK: leaders killed, a par
 	  $(GO) test -tags=$(TAGS) -count=1 -v -timeout 10m ./gateways
 
 # The program that tests can hold at given points; it is for nothing else.
-.PHONY: unguarded
-unguarded:
-	CGO_ENABLED=0 $(GO) build -tags=$(TAGS),unguarded -trimpath -o $(BIN)/quorate-unguarded ./cmd/quorate
+.PHONY: build-chaos
+build-chaos:
+	CGO_ENABLED=0 $(GO) build -tags=$(TAGS),chaos -trimpath -o $(BIN)/quorate-chaos ./cmd/quorate
 
 .PHONY: moves
-moves: build unguarded ## split, merge and move with each fault at each step: all cases, an hour or so
+moves: build build-chaos ## split, merge and move with each fault at each step: all cases, an hour or so
 	cd jepsen && QUORATE_BINARY=$(CURDIR)/$(BIN)/quorate \
-	  QUORATE_UNGUARDED_BINARY=$(CURDIR)/$(BIN)/quorate-unguarded QUORATE_MOVES=all \
+	  QUORATE_CHAOS_BINARY=$(CURDIR)/$(BIN)/quorate-chaos QUORATE_MOVES=all \
 	  $(GO) test -tags=$(TAGS) -count=1 -v -timeout 2h -run '^TestMoves$$' ./cluster
 
 .PHONY: bench-moves

@@ -1,7 +1,7 @@
 // Package guard names the safety measures of the replication, so that each can be shown to be needed.
 //
 // In the product On is constantly true, and the compiler leaves no trace of it. Built with the tag
-// "unguarded", which only the simulation's own test of itself uses, one guard can be switched off with
+// "chaos", which only the chaos suite's own test of itself uses, one guard can be switched off with
 // Switch, and the simulation has to notice.
 //
 // It is for measures against what libraries, disks and machines do wrong. It is no place for options.

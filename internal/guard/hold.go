@@ -1,4 +1,4 @@
-//go:build !unguarded || !linux
+//go:build !chaos || !linux
 
 package guard
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/quorate/quorate/jepsen/history"
 )
 
 // pause is how a node stands still while a policy is applied.
@@ -51,7 +53,7 @@ func TestApplyWait(t *testing.T) {
 }
 
 // mustApplyDuring applies a policy, and waits, while a node stands still.
-func (w *world) mustApplyDuring(p pause, next Policy) {
+func (w *world) mustApplyDuring(p pause, next history.Policy) {
 	w.t.Helper()
 	n := p.node()
 	if p.before {
@@ -95,10 +97,10 @@ func (w *world) mustApplyDuring(p pause, next Policy) {
 }
 
 // lowered is the basic policy with another limit for class strict.
-func lowered(version string, n int64) Policy {
+func lowered(version string, n int64) history.Policy {
 	p := basic()
 	p.Version = version
-	p.Classes["strict"] = Class{Limits: []Limit{{"room", n, Window(4 * time.Second)}}}
+	p.Classes["strict"] = history.Class{Limits: []history.Limit{{Name: "room", Max: n, Window: history.Window(4 * time.Second)}}}
 	return p
 }
 

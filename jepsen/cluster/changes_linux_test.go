@@ -3,17 +3,19 @@ package cluster
 import (
 	"testing"
 	"time"
+
+	"github.com/quorate/quorate/jepsen/history"
 )
 
 // change is one way to change a policy. Whatever order they come in, each leaves a valid policy.
 type change struct {
 	name string
-	make func(p *Policy)
+	make func(p *history.Policy)
 }
 
 // limits sets the limits of a listed class; a class that is not listed becomes so.
-func limits(class string, l ...Limit) func(*Policy) {
-	return func(p *Policy) {
+func limits(class string, l ...history.Limit) func(*history.Policy) {
+	return func(p *history.Policy) {
 		c := p.Classes[class]
 		c.Limits = l
 		p.Classes[class] = c
@@ -21,44 +23,48 @@ func limits(class string, l ...Limit) func(*Policy) {
 }
 
 // regroup puts classes into one group, those of them that are listed.
-func regroup(n int64, window time.Duration, classes ...string) func(*Policy) {
-	return func(p *Policy) {
+func regroup(n int64, window time.Duration, classes ...string) func(*history.Policy) {
+	return func(p *history.Policy) {
 		var listed []string
 		for _, class := range classes {
 			if _, ok := p.Classes[class]; ok {
 				listed = append(listed, class)
 			}
 		}
-		p.Groups = map[string]Group{"account": {listed, []Limit{{"account", n, Window(window)}}}}
+		p.Groups = map[string]history.Group{"account": {
+			Classes: listed, Limits: []history.Limit{{Name: "account", Max: n, Window: history.Window(window)}},
+		}}
 	}
 }
 
 var changes = []change{
-	{"lower", limits("strict", Limit{"room", 2, Window(4 * time.Second)})},
-	{"raise", limits("strict", Limit{"room", 8, Window(4 * time.Second)})},
+	{"lower", limits("strict", history.Limit{Name: "room", Max: 2, Window: history.Window(4 * time.Second)})},
+	{"raise", limits("strict", history.Limit{Name: "room", Max: 8, Window: history.Window(4 * time.Second)})},
 	{"add a limit", limits("strict",
-		Limit{"room", 6, Window(4 * time.Second)}, Limit{"burst", 2, Window(time.Second)})},
-	{"remove a limit", limits("strict", Limit{"burst", 2, Window(time.Second)})},
-	{"lengthen a window", limits("strict", Limit{"long", 7, Window(7 * time.Second)})},
-	{"rename", limits("wide", Limit{"renamed", 10, Window(3 * time.Second)})},
-	{"block", limits("wide", Limit{"renamed", 0, Window(3 * time.Second)})},
+		history.Limit{Name: "room", Max: 6, Window: history.Window(4 * time.Second)}, history.Limit{Name: "burst", Max: 2, Window: history.Window(time.Second)})},
+	{"remove a limit", limits("strict", history.Limit{Name: "burst", Max: 2, Window: history.Window(time.Second)})},
+	{"lengthen a window", limits("strict", history.Limit{Name: "long", Max: 7, Window: history.Window(7 * time.Second)})},
+	{"rename", limits("wide", history.Limit{Name: "renamed", Max: 10, Window: history.Window(3 * time.Second)})},
+	{"block", limits("wide", history.Limit{Name: "renamed", Max: 0, Window: history.Window(3 * time.Second)})},
 	{"group strict with wide", regroup(7, 3*time.Second, "strict", "wide")},
 	{"group wide with misc", regroup(5, 4*time.Second, "wide", "misc")},
-	{"no group", func(p *Policy) { p.Groups = map[string]Group{} }},
-	{"list misc", limits("misc", Limit{"misc", 4, Window(3 * time.Second)})},
-	{"list misc anew", limits("misc", Limit{"misc", 3, Window(2 * time.Second)})},
-	{"unlist misc", func(p *Policy) {
+	{"no group", func(p *history.Policy) { p.Groups = map[string]history.Group{} }},
+	{"list misc", limits("misc", history.Limit{Name: "misc", Max: 4, Window: history.Window(3 * time.Second)})},
+	{"list misc anew", limits("misc", history.Limit{Name: "misc", Max: 3, Window: history.Window(2 * time.Second)})},
+	{"unlist misc", func(p *history.Policy) {
 		delete(p.Classes, "misc")
-		p.Groups = map[string]Group{}
+		p.Groups = map[string]history.Group{}
 	}},
-	{"lower the default", func(p *Policy) { p.Default.Limits = []Limit{{"default", 3, Window(3 * time.Second)}} }},
+	{"lower the default", func(p *history.Policy) {
+		p.Default.Limits = []history.Limit{{Name: "default", Max: 3, Window: history.Window(3 * time.Second)}}
+	}},
 }
 
 // TestPolicyChanges shows that usage is never reset, by whatever change of the policy: what was admitted before
 // counts under the new rule, and where the new rule cannot know it, the rule before it is still enforced.
 func TestPolicyChanges(t *testing.T) {
 	first := basic()
-	first.Groups = map[string]Group{}
+	first.Groups = map[string]history.Group{}
 	w := mustWorld(t, Options{Nodes: 3, First: 3, Partitions: 2, Policy: first}, basicLoad())
 	ctx := within(t, 100*time.Second)
 	for i, k := range w.rand.Perm(len(changes)) {

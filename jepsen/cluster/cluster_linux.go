@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/quorate/quorate/jepsen/history"
 	"github.com/quorate/quorate/jepsen/process"
 )
 
@@ -25,7 +26,7 @@ type Options struct {
 	Nodes      int    // that there is room for
 	First      int    // that the cluster is made of; the others are down
 	Partitions int
-	Policy     Policy // that it begins with
+	Policy     history.Policy // that it begins with
 	// Cuts puts a network between the nodes that can cut them off.
 	Cuts bool
 	// Moves says that partitions come and go. Partitions then tells only how many there are at first.
@@ -147,7 +148,7 @@ func (c *Cluster) form(ctx context.Context) error {
 }
 
 // policyFile writes a policy to a file of its own.
-func (c *Cluster) policyFile(p Policy) (string, error) {
+func (c *Cluster) policyFile(p history.Policy) (string, error) {
 	text, err := json.Marshal(p)
 	if err != nil {
 		return "", err

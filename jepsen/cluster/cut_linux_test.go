@@ -22,7 +22,7 @@ func TestCut(t *testing.T) {
 	from := w.load.Now()
 	must(t, w.load.AwaitUndecided(within(t, time.Minute), from, 10, n))
 	for _, a := range w.load.Since(from) {
-		if a.Node == n.ID && a.Sent >= from && a.Answer.decided() {
+		if a.Node == n.ID && a.Sent >= from && a.Answer.Decided() {
 			t.Errorf("%s is cut off, and has decided: %+v", n.ID, a)
 		}
 	}

@@ -13,7 +13,7 @@
 // environment:
 //
 //   - QUORATE_BINARY: the program under test, an absolute path; else one is built.
-//   - QUORATE_UNGUARDED_BINARY: the same with the build tag unguarded, for TestMoves; else one is built.
+//   - QUORATE_CHAOS_BINARY: the same with the build tag chaos, for TestMoves; else one is built.
 //   - QUORATE_CLUSTER_SEED: a seed that was printed, to draw the same faults, principals and changes again.
 //   - QUORATE_CLUSTER_LOGS: a directory that the nodes' logs are copied to in the end.
 //   - QUORATE_MOVES: all, for all cases of TestMoves; else it runs cases for a minute.

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorate/quorate/jepsen/check"
+	"github.com/quorate/quorate/jepsen/history"
 	"github.com/quorate/quorate/jepsen/process"
 )
 
@@ -77,11 +79,11 @@ func failoverCluster(b *testing.B) (*Cluster, *Load) {
 	b.Helper()
 	binary, err := process.Program()
 	must(b, err)
-	room := []Limit{{"brief", 3, Window(5 * time.Second)}, {"all", 1_000_000, Window(24 * time.Hour)}}
+	room := []history.Limit{{Name: "brief", Max: 3, Window: history.Window(5 * time.Second)}, {Name: "all", Max: 1_000_000, Window: history.Window(24 * time.Hour)}}
 	c, err := NewCluster(within(b, time.Minute), b.TempDir(), Options{
 		Binary: binary, Nodes: 3, First: 3, Partitions: 1,
-		Policy: Policy{Version: failoverClass, Default: Class{Limits: room}, Classes: map[string]Class{failoverClass: {
-			Limits: room, Timeout: Window(failoverTimeout), ReplayHorizon: Window(failoverHorizon),
+		Policy: history.Policy{Version: failoverClass, Default: history.Class{Limits: room}, Classes: map[string]history.Class{failoverClass: {
+			Limits: room, Timeout: history.Window(failoverTimeout), ReplayHorizon: history.Window(failoverHorizon),
 		}}},
 	})
 	must(b, err)
@@ -153,7 +155,7 @@ func killLeader(ctx context.Context, c *Cluster, load *Load) (t takeover, err er
 }
 
 // newAllow reports whether an answer is an allow that was not decided before.
-func newAllow(a *Answer) bool { return a.Allowed && !a.Replayed }
+func newAllow(a *history.Answer) bool { return a.Allowed && !a.Replayed }
 
 // awaitCaughtUp waits until each group has its three voters, and each of them has applied what its leader had.
 func (c *Cluster) awaitCaughtUp(ctx context.Context) error {
@@ -209,7 +211,7 @@ func judgeFailovers(b *testing.B, c *Cluster, load *Load) {
 	if err != nil {
 		b.Error(err) // what Examine finds is worth knowing all the same
 	}
-	r := Examine(load.Stop(NewPolicies(c, load.Now).Revisions()))
+	r := check.Examine(load.Stop(NewPolicies(c, load.Now).Revisions()))
 	b.Logf("%v", r)
 	for _, w := range longestWaits(load.history(nil).Checks) {
 		b.Logf("among the longest waits: %v", w)
@@ -217,7 +219,7 @@ func judgeFailovers(b *testing.B, c *Cluster, load *Load) {
 	if err := r.Err(); err != nil {
 		b.Error(err)
 	}
-	if !r.worth() || r.Sums < r.Admitted {
+	if !worth(r) || r.Sums < r.Admitted {
 		b.Errorf("the history shows too little to be worth anything: %v", r)
 	}
 	must(b, c.AwaitAgreement(ctx))
@@ -226,9 +228,9 @@ func judgeFailovers(b *testing.B, c *Cluster, load *Load) {
 // askAgainFor asks for every allow of the last time once more, the oldest first, and fails unless each is answered
 // from its record, as it was.
 func askAgainFor(ctx context.Context, load *Load) (asked int, err error) {
-	var due []*Check
+	var due []*history.Check
 	for _, check := range load.history(nil).Checks {
-		if _, ok := check.admission(); ok && load.Now()-check.first() < askedAgain {
+		if check.Allowed() && load.Now()-check.First() < askedAgain {
 			due = append(due, check)
 		}
 	}
@@ -254,17 +256,17 @@ func askAgainFor(ctx context.Context, load *Load) (asked int, err error) {
 	return min(int(next.Load()), len(due)), errors.Join(errors.Join(errs...), ctx.Err())
 }
 
-func askAgainForOne(ctx context.Context, load *Load, check *Check, r *rand.Rand) error {
-	var first Answer
+func askAgainForOne(ctx context.Context, load *Load, check *history.Check, r *rand.Rand) error {
+	var first history.Answer
 	for _, a := range check.Attempts {
 		if a.Answer.Allowed {
 			first = a.Answer
 		}
 	}
-	for load.Now()-check.first() < failoverHorizon-failoverTimeout {
+	for load.Now()-check.First() < failoverHorizon-failoverTimeout {
 		a := load.attempt(ctx, check, load.pick(r)).Answer
 		switch {
-		case !a.decided():
+		case !a.Decided():
 			<-time.After(retryPause)
 		case !a.Allowed, !a.Replayed, a.Revision != first.Revision, a.Remaining != first.Remaining:
 			return fmt.Errorf("%s was allowed as %+v, and is answered %+v", check.ID, first, a)
@@ -280,16 +282,16 @@ const manyWaits = 5
 
 // wait is a check that got a decision late.
 type wait struct {
-	check *Check
+	check *history.Check
 	took  time.Duration
 }
 
 func (w wait) String() string {
-	out := fmt.Sprintf("%s, sent at %.3f s, decided after %v, by its attempts", w.check.ID, w.check.first().Seconds(),
+	out := fmt.Sprintf("%s, sent at %.3f s, decided after %v, by its attempts", w.check.ID, w.check.First().Seconds(),
 		w.took.Round(time.Millisecond))
 	for _, a := range w.check.Attempts {
 		answered := "without an answer"
-		if a.Received != never {
+		if a.Received != history.Never {
 			answered = fmt.Sprintf("%s after %v", a.Answer.Reason, (a.Received - a.Sent).Round(time.Millisecond))
 		}
 		out += fmt.Sprintf("; %.3f s at %s, %s", a.Sent.Seconds(), a.Node, answered)
@@ -298,17 +300,17 @@ func (w wait) String() string {
 }
 
 // longestWaits are the checks that waited longest for their decision.
-func longestWaits(checks []*Check) []wait {
+func longestWaits(checks []*history.Check) []wait {
 	var waits []wait
 	for _, check := range checks {
-		decided := never
+		decided := history.Never
 		for _, a := range check.Attempts {
-			if a.Answer.decided() {
+			if a.Answer.Decided() {
 				decided = min(decided, a.Received)
 			}
 		}
-		if decided != never {
-			waits = append(waits, wait{check, decided - check.first()})
+		if decided != history.Never {
+			waits = append(waits, wait{check, decided - check.First()})
 		}
 	}
 	slices.SortFunc(waits, func(a, b wait) int { return cmp.Compare(b.took, a.took) })

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorate/quorate/jepsen/history"
 	"github.com/quorate/quorate/jepsen/process"
 )
 
@@ -71,11 +72,11 @@ func (m *moveMeter) run(ctx context.Context) {
 
 // ask has one check decided, asking again as a gateway does that is told to.
 func (m *moveMeter) ask(ctx context.Context, due time.Duration, k int) {
-	check := &Check{ID: fmt.Sprint("m", due, "-", k), Principal: fmt.Sprint("k", (k*7919)%m.keys), Class: "bulk", Cost: 1}
+	check := &history.Check{ID: fmt.Sprint("m", due, "-", k), Principal: fmt.Sprint("k", (k*7919)%m.keys), Class: "bulk", Cost: 1}
 	for turn := k; m.load.Now()-due < time.Minute; turn++ {
 		answer, err := m.load.ask(ctx, check, m.load.nodes[turn%len(m.load.nodes)])
 		m.mu.Lock()
-		if err == nil && answer.decided() {
+		if err == nil && answer.Decided() {
 			m.taken = append(m.taken, taken{due, m.load.Now()})
 			m.mu.Unlock()
 			return
@@ -246,10 +247,10 @@ func freezeCluster(ctx context.Context, b *testing.B) (*Cluster, *Load) {
 	b.Helper()
 	binary, err := process.Program()
 	must(b, err)
-	room := []Limit{{"bulk", 1000, Window(24 * time.Hour)}}
+	room := []history.Limit{{Name: "bulk", Max: 1000, Window: history.Window(24 * time.Hour)}}
 	c, err := NewCluster(ctx, b.TempDir(), Options{
 		Binary: binary, Nodes: 3, First: 3, Partitions: 1, Moves: true,
-		Policy: Policy{Version: "bulk", Default: Class{Limits: room}, Classes: map[string]Class{"bulk": {Limits: room}}},
+		Policy: history.Policy{Version: "bulk", Default: history.Class{Limits: room}, Classes: map[string]history.Class{"bulk": {Limits: room}}},
 	})
 	must(b, err)
 	b.Cleanup(func() { must(b, c.Close()) })
@@ -269,7 +270,7 @@ func fillKeys(ctx context.Context, b *testing.B, load *Load, keys int) {
 	for range 64 {
 		clients.Go(func() {
 			for k := int(next.Add(1)) - 1; k < keys && ctx.Err() == nil; k = int(next.Add(1)) - 1 {
-				check := &Check{ID: fmt.Sprint("f", k), Principal: fmt.Sprint("k", k), Class: "bulk", Cost: 1}
+				check := &history.Check{ID: fmt.Sprint("f", k), Principal: fmt.Sprint("k", k), Class: "bulk", Cost: 1}
 				for turn := k; ctx.Err() == nil; turn++ {
 					answer, err := load.ask(ctx, check, load.nodes[turn%len(load.nodes)])
 					if err == nil && answer.Allowed {

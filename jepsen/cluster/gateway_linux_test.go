@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorate/quorate/jepsen/history"
 	"github.com/quorate/quorate/jepsen/process"
 )
 
@@ -41,8 +42,8 @@ func (w *world) mustDecideAt(n *Node, since time.Duration) {
 	w.t.Helper()
 	var first time.Duration
 	must(w.t, process.Await(within(w.t, failover), n.ID+" answers with decisions", func() bool {
-		decided := slices.DeleteFunc(w.load.Since(since), func(a Attempt) bool {
-			return a.Node != n.ID || a.Sent < since || !a.Answer.decided()
+		decided := slices.DeleteFunc(w.load.Since(since), func(a history.Attempt) bool {
+			return a.Node != n.ID || a.Sent < since || !a.Answer.Decided()
 		})
 		if len(decided) > 0 {
 			first = decided[0].Received

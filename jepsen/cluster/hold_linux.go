@@ -12,7 +12,7 @@ import (
 	"github.com/quorate/quorate/jepsen/process"
 )
 
-// holdFile tells nodes whose program has the build tag unguarded where to be held: see the package internal/guard.
+// holdFile tells nodes whose program has the build tag chaos where to be held: see the package internal/guard.
 const holdFile = "hold"
 
 // Hold has the first node that comes to a point stop itself there; with wait only what it was about to do waits.

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorate/quorate/jepsen/history"
 	"github.com/quorate/quorate/jepsen/process"
 )
 
@@ -30,7 +31,7 @@ func TestPolicyLease(t *testing.T) {
 	}
 	from := w.load.Now()
 	w.say("all but %v stand still", awake)
-	expired := func(a *Answer) bool { return a.Reason == "policy_lease_expired" }
+	expired := func(a *history.Answer) bool { return a.Reason == "policy_lease_expired" }
 	at, err := w.load.AwaitAnswers(within(t, time.Minute), begun, 1, "policy_lease_expired", expired)
 	must(t, err)
 	w.say("policy_lease_expired, %v after", (at - from).Round(time.Millisecond))
@@ -39,7 +40,7 @@ func TestPolicyLease(t *testing.T) {
 	before := 0
 	for _, a := range w.load.Since(begun) {
 		switch {
-		case !a.Answer.decided() || a.Answer.Replayed:
+		case !a.Answer.Decided() || a.Answer.Replayed:
 		case a.Sent < from+lease:
 			before++
 		default:
@@ -53,7 +54,7 @@ func TestPolicyLease(t *testing.T) {
 	for _, n := range w.Nodes {
 		must(t, n.Resume())
 	}
-	at, err = w.load.AwaitAnswers(within(t, time.Minute), resumed, 50, "a decision", (*Answer).decided)
+	at, err = w.load.AwaitAnswers(within(t, time.Minute), resumed, 50, "a decision", (*history.Answer).Decided)
 	must(t, err)
 	w.say("50 decisions, %v after all go on", (at - resumed).Round(time.Millisecond))
 	w.mustHold()

@@ -4,19 +4,24 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/quorate/quorate/jepsen/history"
 )
 
 // basic is the policy of the tests that do not change it: caps that a load reaches all the time.
-func basic() Policy {
-	return Policy{
+func basic() history.Policy {
+	return history.Policy{
 		Version: "basic",
-		Default: Class{Limits: []Limit{{"default", 6, Window(3 * time.Second)}}},
-		Classes: map[string]Class{
-			"strict": {Limits: []Limit{{"burst", 3, Window(time.Second)}, {"room", 5, Window(4 * time.Second)}}},
-			"wide":   {Limits: []Limit{{"room", 12, Window(3 * time.Second)}}},
+		Default: history.Class{Limits: []history.Limit{{Name: "default", Max: 6, Window: history.Window(3 * time.Second)}}},
+		Classes: map[string]history.Class{
+			"strict": {Limits: []history.Limit{{Name: "burst", Max: 3, Window: history.Window(time.Second)}, {Name: "room", Max: 5, Window: history.Window(4 * time.Second)}}},
+			"wide":   {Limits: []history.Limit{{Name: "room", Max: 12, Window: history.Window(3 * time.Second)}}},
 		},
-		Groups: map[string]Group{
-			"account": {[]string{"strict", "wide"}, []Limit{{"account", 14, Window(4 * time.Second)}}},
+		Groups: map[string]history.Group{
+			"account": {
+				Classes: []string{"strict", "wide"},
+				Limits:  []history.Limit{{Name: "account", Max: 14, Window: history.Window(4 * time.Second)}},
+			},
 		},
 	}
 }

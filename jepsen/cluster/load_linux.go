@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quorate/quorate/jepsen/history"
 	"github.com/quorate/quorate/jepsen/process"
 )
 
@@ -60,10 +61,10 @@ type Load struct {
 
 	mu      sync.Mutex // guards the fields below
 	first   int        // the number of the first principal that is asked for
-	checks  []*Check
+	checks  []*history.Check
 	silent  map[string]time.Duration // when a node last gave no answer
-	answers []Attempt                // all that were answered, as they came in
-	failed  []Attempt                // all that were not
+	answers []history.Attempt        // all that were answered, as they came in
+	failed  []history.Attempt        // all that were not
 }
 
 // StartLoad begins a load on all nodes of a cluster. Once ctx has ended nothing is answered any more.
@@ -141,14 +142,14 @@ func (l *Load) Quiet(f func() error) error {
 }
 
 // older draws a check that has been decided some time ago; nil when it finds none.
-func (l *Load) older(r *rand.Rand) *Check {
+func (l *Load) older(r *rand.Rand) *history.Check {
 	now := l.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for range 8 {
 		check := l.checks[len(l.checks)-1-r.IntN(min(len(l.checks), maxEcho))]
-		decided := slices.ContainsFunc(check.Attempts, func(a Attempt) bool { return a.Answer.decided() })
-		if decided && now-check.first() < echoFor {
+		decided := slices.ContainsFunc(check.Attempts, func(a history.Attempt) bool { return a.Answer.Decided() })
+		if decided && now-check.First() < echoFor {
 			return check
 		}
 	}
@@ -171,7 +172,7 @@ func (l *Load) AskEach(ctx context.Context, class string, r *rand.Rand, all bool
 		k = 0
 	}
 	for ; k < end; k++ {
-		check := &Check{Principal: fmt.Sprint("p", k), Class: class, Cost: 1}
+		check := &history.Check{Principal: fmt.Sprint("p", k), Class: class, Cost: 1}
 		if !l.add(check) {
 			return fmt.Errorf("there have been %d checks, and there may be no more", maxChecks)
 		}
@@ -183,7 +184,7 @@ func (l *Load) AskEach(ctx context.Context, class string, r *rand.Rand, all bool
 }
 
 // next draws a new check; nil when there have been too many.
-func (l *Load) next(r *rand.Rand) *Check {
+func (l *Load) next(r *rand.Rand) *history.Check {
 	l.mu.Lock()
 	first := l.first
 	l.mu.Unlock()
@@ -191,7 +192,7 @@ func (l *Load) next(r *rand.Rand) *Check {
 	if l.options.Hot > 0 && r.IntN(2) == 0 {
 		of = l.options.Hot
 	}
-	check := &Check{
+	check := &history.Check{
 		Principal: fmt.Sprint("p", first+r.IntN(of)),
 		Class:     l.options.Classes[r.IntN(len(l.options.Classes))], Cost: 1,
 	}
@@ -205,7 +206,7 @@ func (l *Load) next(r *rand.Rand) *Check {
 }
 
 // add gives a check its id. It reports false when there have been too many.
-func (l *Load) add(check *Check) bool {
+func (l *Load) add(check *history.Check) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.checks) >= maxChecks {
@@ -217,11 +218,11 @@ func (l *Load) add(check *Check) bool {
 }
 
 // decide asks one node after another until one decides, and reports whether one did.
-func (l *Load) decide(ctx context.Context, check *Check, r *rand.Rand) bool {
+func (l *Load) decide(ctx context.Context, check *history.Check, r *rand.Rand) bool {
 	until := l.Now() + retryFor
 	for {
 		a := l.attempt(ctx, check, l.pick(r))
-		if a.Answer.decided() || a.Answer.Reason == "cost_exceeds_limit" {
+		if a.Answer.Decided() || a.Answer.Reason == "cost_exceeds_limit" {
 			return true
 		}
 		if l.Now() > until {
@@ -253,8 +254,8 @@ func (l *Load) pick(r *rand.Rand) *Node {
 }
 
 // attempt sends a check once and records what came of it.
-func (l *Load) attempt(ctx context.Context, check *Check, n *Node) Attempt {
-	a := Attempt{Node: n.ID, Sent: l.Now(), Received: never}
+func (l *Load) attempt(ctx context.Context, check *history.Check, n *Node) history.Attempt {
+	a := history.Attempt{Node: n.ID, Sent: l.Now(), Received: history.Never}
 	answer, err := l.ask(ctx, check, n)
 	now := l.Now()
 	l.mu.Lock()
@@ -270,7 +271,7 @@ func (l *Load) attempt(ctx context.Context, check *Check, n *Node) Attempt {
 	return a
 }
 
-func (l *Load) ask(ctx context.Context, check *Check, n *Node) (answer Answer, err error) {
+func (l *Load) ask(ctx context.Context, check *history.Check, n *Node) (answer history.Answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, l.options.Timeout)
 	defer cancel()
 	body, err := json.Marshal(map[string]any{
@@ -302,10 +303,10 @@ func (l *Load) ask(ctx context.Context, check *Check, n *Node) (answer Answer, e
 }
 
 // Since are the answers that have come since an instant.
-func (l *Load) Since(at time.Duration) []Attempt {
+func (l *Load) Since(at time.Duration) []history.Attempt {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	i, _ := slices.BinarySearchFunc(l.answers, at, func(a Attempt, at time.Duration) int {
+	i, _ := slices.BinarySearchFunc(l.answers, at, func(a history.Attempt, at time.Duration) int {
 		return int(a.Received - at)
 	})
 	return slices.Clone(l.answers[i:])
@@ -313,7 +314,7 @@ func (l *Load) Since(at time.Duration) []Attempt {
 
 // AwaitAnswers waits until n answers of a kind have come since an instant, to checks that were sent after it.
 func (l *Load) AwaitAnswers(
-	ctx context.Context, since time.Duration, n int, what string, kind func(*Answer) bool,
+	ctx context.Context, since time.Duration, n int, what string, kind func(*history.Answer) bool,
 ) (at time.Duration, err error) {
 	err = process.Await(ctx, fmt.Sprintf("%d answers of kind %s", n, what), func() bool {
 		seen := 0
@@ -337,7 +338,7 @@ func (l *Load) AwaitUndecided(ctx context.Context, since time.Duration, n int, a
 		defer l.mu.Unlock()
 		seen := 0
 		for _, a := range slices.Concat(l.answers, l.failed) {
-			if a.Node == at.ID && a.Sent >= since && !a.Answer.decided() {
+			if a.Node == at.ID && a.Sent >= since && !a.Answer.Decided() {
 				seen++
 			}
 		}
@@ -347,7 +348,7 @@ func (l *Load) AwaitUndecided(ctx context.Context, since time.Duration, n int, a
 
 // Stop ends the load, waits for the answers that are still to come, and returns what there was. It may be called
 // again.
-func (l *Load) Stop(revisions []Revision) *History {
+func (l *Load) Stop(revisions []history.Revision) *history.History {
 	l.halt.Do(func() { close(l.stop) })
 	l.done.Wait()
 	l.http.CloseIdleConnections()
@@ -355,8 +356,8 @@ func (l *Load) Stop(revisions []Revision) *History {
 }
 
 // history is what there is. Nobody may ask anything meanwhile.
-func (l *Load) history(revisions []Revision) *History {
+func (l *Load) history(revisions []history.Revision) *history.History {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return &History{Checks: l.checks, Revisions: revisions}
+	return &history.History{Checks: l.checks, Revisions: revisions}
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorate/quorate/jepsen/check"
+	"github.com/quorate/quorate/jepsen/history"
 	"github.com/quorate/quorate/jepsen/process"
 )
 
@@ -82,13 +84,13 @@ func mustWorld(t *testing.T, o Options, l LoadOptions) *world {
 	w := &world{Cluster: c, t: t, load: load, policies: NewPolicies(c, load.Now), rand: r}
 	t.Cleanup(func() {
 		if h := load.Stop(w.policies.revisions); !w.examined { // the test failed before
-			t.Logf("so far: %v", Examine(h))
-			if err := Examine(h).Err(); err != nil {
+			t.Logf("so far: %v", check.Examine(h))
+			if err := check.Examine(h).Err(); err != nil {
 				t.Error(err)
 			}
 		}
 	})
-	_, err = load.AwaitAnswers(within(t, 20*time.Second), 0, 50, "a decision", (*Answer).decided)
+	_, err = load.AwaitAnswers(within(t, 20*time.Second), 0, 50, "a decision", (*history.Answer).Decided)
 	must(t, err)
 	return w
 }
@@ -120,7 +122,7 @@ func (w *world) say(format string, args ...any) {
 // mustDecide waits until n checks that are sent from now on are decided.
 func (w *world) mustDecide(n int) {
 	w.t.Helper()
-	_, err := w.load.AwaitAnswers(within(w.t, 45*time.Second), w.load.Now(), n, "a decision", (*Answer).decided)
+	_, err := w.load.AwaitAnswers(within(w.t, 45*time.Second), w.load.Now(), n, "a decision", (*history.Answer).Decided)
 	must(w.t, err)
 }
 
@@ -129,18 +131,18 @@ const maxMore = 20
 
 // mustHold ends the load once the history shows enough to be worth it, and examines it. How much that is does not hang
 // on how busy the machine was meanwhile.
-func (w *world) mustHold() *Report {
+func (w *world) mustHold() *check.Report {
 	w.t.Helper()
-	for more := 0; more < maxMore && !w.soFar().worth(); more++ {
+	for more := 0; more < maxMore && !worth(w.soFar()); more++ {
 		w.mustDecide(200)
 	}
 	w.examined = true
-	r := Examine(w.load.Stop(w.policies.revisions))
+	r := check.Examine(w.load.Stop(w.policies.revisions))
 	w.say("%v", r)
 	if err := r.Err(); err != nil {
 		w.t.Error(err)
 	}
-	if !r.worth() {
+	if !worth(r) {
 		w.t.Errorf("the history shows too little to be worth anything: %v", r)
 	}
 	w.mustRun()
@@ -148,17 +150,17 @@ func (w *world) mustHold() *Report {
 }
 
 // soFar examines what there is, between the checks.
-func (w *world) soFar() (r *Report) {
+func (w *world) soFar() (r *check.Report) {
 	w.t.Helper()
 	must(w.t, w.load.Quiet(func() error {
-		r = Examine(w.load.history(w.policies.revisions))
+		r = check.Examine(w.load.history(w.policies.revisions))
 		return nil
 	}))
 	return r
 }
 
 // worth reports that a history shows enough.
-func (r *Report) worth() bool {
+func worth(r *check.Report) bool {
 	return r.Admitted >= 100 && r.Denied >= 100 && r.Replayed >= 10 && r.Reached >= 20
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorate/quorate/jepsen/history"
 	"github.com/quorate/quorate/jepsen/process"
 )
 
@@ -80,9 +81,9 @@ func (k moveCase) mustEndDone() bool { return !slices.Contains(undecided, k.step
 
 // movePolicy is the basic one with a class whose window is longer than any run: whoever has used it up has done so for
 // good, wherever his slot goes.
-func movePolicy() Policy {
+func movePolicy() history.Policy {
 	p := basic()
-	p.Classes["ledger"] = Class{Limits: []Limit{{"ledger", 12, Window(24 * time.Hour)}}}
+	p.Classes["ledger"] = history.Class{Limits: []history.Limit{{Name: "ledger", Max: 12, Window: history.Window(24 * time.Hour)}}}
 	return p
 }
 
@@ -105,7 +106,7 @@ const chaosMoves = time.Minute
 //
 // Without QUORATE_MOVES=all it runs cases in random order for a minute.
 func TestMoves(t *testing.T) {
-	binary, err := process.Unguarded()
+	binary, err := process.ChaosProgram()
 	must(t, err)
 	w := mustWorld(t, Options{
 		Binary: binary, Nodes: 5, First: 5, Partitions: 3, Policy: movePolicy(), Cuts: true, Moves: true,
@@ -320,7 +321,9 @@ func (m *movers) publish() <-chan error {
 	m.applied++
 	next := m.policies.Present()
 	next.Version = fmt.Sprint("move-", m.applied)
-	next.Classes["wide"] = Class{Limits: []Limit{{"room", int64(8 + m.applied%5), Window(3 * time.Second)}}}
+	next.Classes["wide"] = history.Class{Limits: []history.Limit{
+		{Name: "room", Max: int64(8 + m.applied%5), Window: history.Window(3 * time.Second)},
+	}}
 	m.say("policy apply, meanwhile")
 	ctx := within(m.t, 2*time.Minute)
 	go func() { done <- m.policies.Apply(ctx, next) }()

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quorate/quorate/jepsen/history"
 	"github.com/quorate/quorate/jepsen/process"
 )
 
@@ -61,26 +62,26 @@ func (c *Cluster) AwaitNode(ctx context.Context, id, what string, is func(NodeIn
 type Policies struct {
 	cluster   *Cluster
 	clock     func() time.Duration
-	revisions []Revision
+	revisions []history.Revision
 	// Unknown are the commands that did not know whether they had made a revision.
 	Unknown []string
 }
 
 // NewPolicies begins with the policy that the cluster was made with.
 func NewPolicies(c *Cluster, clock func() time.Duration) *Policies {
-	return &Policies{cluster: c, clock: clock, revisions: []Revision{
+	return &Policies{cluster: c, clock: clock, revisions: []history.Revision{
 		{Number: 1, Policy: c.options.Policy, Began: -time.Hour, Active: clock()},
 	}}
 }
 
 // Present is the newest.
-func (p *Policies) Present() Policy { return p.revisions[len(p.revisions)-1].Policy.clone() }
+func (p *Policies) Present() history.Policy { return p.revisions[len(p.revisions)-1].Policy.Clone() }
 
 // Revisions are those that there have been, for a History.
-func (p *Policies) Revisions() []Revision { return slices.Clone(p.revisions) }
+func (p *Policies) Revisions() []history.Revision { return slices.Clone(p.revisions) }
 
 // Apply puts a policy in force and waits until nobody decides under an older one.
-func (p *Policies) Apply(ctx context.Context, next Policy) error {
+func (p *Policies) Apply(ctx context.Context, next history.Policy) error {
 	file, err := p.cluster.policyFile(next)
 	if err != nil {
 		return err
@@ -90,7 +91,7 @@ func (p *Policies) Apply(ctx context.Context, next Policy) error {
 
 // Rollback puts the policy of a revision in force again, and waits.
 func (p *Policies) Rollback(ctx context.Context, to uint64) error {
-	return p.publish(ctx, p.revisions[to-1].Policy.clone(), "policy", "rollback", fmt.Sprint(to))
+	return p.publish(ctx, p.revisions[to-1].Policy.Clone(), "policy", "rollback", fmt.Sprint(to))
 }
 
 // Switch disables or enables a class, and waits.
@@ -108,7 +109,7 @@ func (p *Policies) Switch(ctx context.Context, class string, disabled bool) erro
 
 // publish runs a command that makes a revision. When it says that it does not know whether it has, the list of
 // revisions tells, as people are told to look; if it has not, it is run again.
-func (p *Policies) publish(ctx context.Context, next Policy, args ...string) error {
+func (p *Policies) publish(ctx context.Context, next history.Policy, args ...string) error {
 	number := uint64(len(p.revisions) + 1)
 	began := p.clock()
 	out, err := p.cluster.Command(ctx, append(args, "--wait", "-o", "json")...)
@@ -122,7 +123,7 @@ func (p *Policies) publish(ctx context.Context, next Policy, args ...string) err
 			if err := p.awaitActive(ctx, number); err != nil {
 				return err
 			}
-			p.revisions = append(p.revisions, Revision{number, next, began, p.clock()})
+			p.revisions = append(p.revisions, history.Revision{Number: number, Policy: next, Began: began, Active: p.clock()})
 			return nil
 		}
 		out, err = p.cluster.Command(ctx, append(args, "--wait", "-o", "json")...)
@@ -146,7 +147,7 @@ func (p *Policies) publish(ctx context.Context, next Policy, args ...string) err
 		return fmt.Errorf("%v made revision %d, want %d: %s", args, v.Revision.Number, number, out)
 	}
 	next.Version = v.Revision.Version
-	p.revisions = append(p.revisions, Revision{number, next, began, active})
+	p.revisions = append(p.revisions, history.Revision{Number: number, Policy: next, Began: began, Active: active})
 	return nil
 }
 

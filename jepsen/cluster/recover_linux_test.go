@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorate/quorate/jepsen/check"
 	"github.com/quorate/quorate/jepsen/process"
 )
 
@@ -61,7 +62,7 @@ func TestRecover(t *testing.T) {
 	h := w.load.Stop(w.policies.revisions)
 	// It begins to decide only when no leader of the old one can any more.
 	w.mustBeDenied(h, span{began: recovery.began + lease})
-	r := Examine(h.bare())
+	r := check.Examine(h.Bare())
 	w.say("%v", r)
 	must(t, r.Err())
 	must(t, w.AwaitAgreement(within(t, 60*time.Second)))

@@ -71,7 +71,7 @@ func (w *world) mustRefuseOld(n, other *Node) {
 		}
 	}
 	for _, a := range w.load.Since(alone) {
-		if a.Sent >= alone && a.Answer.decided() {
+		if a.Sent >= alone && a.Answer.Decided() {
 			w.t.Fatalf("decided with one voter of two, and a directory that was given up: %+v", a)
 		}
 	}

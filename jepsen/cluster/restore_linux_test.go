@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorate/quorate/jepsen/check"
+	"github.com/quorate/quorate/jepsen/history"
 	"github.com/quorate/quorate/jepsen/process"
 )
 
@@ -18,9 +20,9 @@ import (
 const spell = 10 * time.Second
 
 // restorePolicy has windows that a restore outlasts, and one that it does not.
-func restorePolicy() Policy {
+func restorePolicy() history.Policy {
 	p := movePolicy()
-	p.Classes["spell"] = Class{Limits: []Limit{{"burst", 2, Window(time.Second)}, {"spell", 6, Window(spell)}}}
+	p.Classes["spell"] = history.Class{Limits: []history.Limit{{Name: "burst", Max: 2, Window: history.Window(time.Second)}, {Name: "spell", Max: 6, Window: history.Window(spell)}}}
 	return p
 }
 
@@ -56,14 +58,14 @@ func TestRestore(t *testing.T) {
 	w.mustBeDenied(h, denied)
 
 	// What the first backup lacks is given up. All that came after counts together, whatever the second one lacks.
-	h = h.without(first.began, first.ended, accepted.began)
-	r := Examine(h.until(denied.began))
+	h = h.Without(first.began, first.ended, accepted.began)
+	r := check.Examine(h.Until(denied.began))
 	w.say("of what the first backup had, and after: %v", r)
 	must(t, r.Err())
 	if r.Exact < 20 {
 		t.Errorf("too few sums could be compared exactly to be worth anything: %v", r)
 	}
-	r = Examine(h.bare())
+	r = check.Examine(h.Bare())
 	w.say("of all that was not given up: %v", r)
 	must(t, r.Err())
 }
@@ -84,7 +86,7 @@ func (w *world) mustRefuseLost(n *Node) {
 	}
 	must(w.t, w.load.AwaitUndecided(within(w.t, time.Minute), w.load.Now(), 20, n))
 	for _, a := range w.load.Since(back) {
-		if a.Node == n.ID && a.Sent >= back && a.Answer.decided() {
+		if a.Node == n.ID && a.Sent >= back && a.Answer.Decided() {
 			w.t.Fatalf("decided by a node of before the restore: %+v", a)
 		}
 	}
@@ -97,8 +99,8 @@ func (w *world) mustRefuseLost(n *Node) {
 }
 
 // allowsSpell reports whether an answer is an allow of the class spell.
-func allowsSpell(a *Answer) bool {
-	return a.Allowed && slices.ContainsFunc(a.Limits, func(l LimitAnswer) bool { return l.Name == "spell" })
+func allowsSpell(a *history.Answer) bool {
+	return a.Allowed && slices.ContainsFunc(a.Limits, func(l history.LimitAnswer) bool { return l.Name == "spell" })
 }
 
 // span is from before something began to after it had ended.
@@ -175,7 +177,7 @@ func (w *world) mustRefuseEpoch(epoch uint64) {
 		text, err := io.ReadAll(resp.Body)
 		must(w.t, err)
 		must(w.t, resp.Body.Close())
-		var a Answer
+		var a history.Answer
 		must(w.t, json.Unmarshal(text, &a))
 		if resp.StatusCode != http.StatusServiceUnavailable || a.Reason != "wrong_epoch" {
 			w.t.Errorf("%s was asked under epoch %d, which has ended, and answers %d: %s", n.ID, epoch, resp.StatusCode, text)
@@ -185,17 +187,17 @@ func (w *world) mustRefuseEpoch(epoch uint64) {
 
 // mustBeDenied shows that nothing was allowed before its longest window had passed since a loss, which was not before
 // its began.
-func (w *world) mustBeDenied(h *History, loss span) {
+func (w *world) mustBeDenied(h *history.History, loss span) {
 	w.t.Helper()
 	denied := 0
 	for _, c := range h.Checks {
 		longest := time.Duration(0)
-		for _, l := range w.options.Policy.rule(c.Class) {
+		for _, l := range w.options.Policy.Rule(c.Class) {
 			longest = max(longest, time.Duration(l.Window))
 		}
 		for i := range c.Attempts {
 			a := &c.Attempts[i]
-			if a.Sent < loss.began || a.Received > loss.began+longest || !a.Answer.decided() {
+			if a.Sent < loss.began || a.Received > loss.began+longest || !a.Answer.Decided() {
 				continue
 			}
 			if denied++; a.Answer.Allowed {
@@ -207,49 +209,6 @@ func (w *world) mustBeDenied(h *History, loss span) {
 	if denied < 50 {
 		w.t.Errorf("only %d checks were decided before the longest windows had passed", denied)
 	}
-}
-
-// only is the history with the attempts that keep says, and as it changes them.
-func (h *History) only(keep func(*Attempt) bool) *History {
-	out := &History{Revisions: h.Revisions}
-	for _, c := range h.Checks {
-		kept := *c
-		kept.Attempts = nil
-		for _, a := range c.Attempts {
-			if keep(&a) {
-				kept.Attempts = append(kept.Attempts, a)
-			}
-		}
-		if len(kept.Attempts) > 0 {
-			out.Checks = append(out.Checks, &kept)
-		}
-	}
-	return out
-}
-
-// without is the history without what was decided from an instant on and before another, which is lost. What was
-// asked for before saved, while the backup was made, may be in it or not.
-func (h *History) without(from, saved, until time.Duration) *History {
-	return h.only(func(a *Attempt) bool {
-		if a.Received < from || a.Sent >= until {
-			return true
-		}
-		a.Received, a.Answer = never, Answer{}
-		return a.Sent < saved
-	})
-}
-
-// until is the history up to an instant.
-func (h *History) until(end time.Duration) *History {
-	return h.only(func(a *Attempt) bool { return a.Sent < end })
-}
-
-// bare is the history without what answers told of limits: after a loss they say that nothing is left, whatever was used.
-func (h *History) bare() *History {
-	return h.only(func(a *Attempt) bool {
-		a.Answer.Limits = nil
-		return true
-	})
 }
 
 // mustAudit shows that the audit trail has words.

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/quorate/quorate/jepsen/history"
 )
 
 // takeover is how a partition got its next leader: instants from the kill of the last one on. Those of the nodes' logs
@@ -174,7 +176,7 @@ func readTakeover(turns []turn, t takeover, killed time.Time) (takeover, error) 
 		return t, fmt.Errorf("no log tells of a leader between the kill of %s and the first allow, %v after: "+
 			"it did not lead", t.killed, t.allowed)
 	}
-	t.noticed, t.won = never, never
+	t.noticed, t.won = history.Never, history.Never
 	aware := map[string]bool{}
 	for _, turn := range turns {
 		switch after := turn.at.Sub(killed); {
@@ -188,7 +190,7 @@ func readTakeover(turns []turn, t takeover, killed time.Time) (takeover, error) 
 			t.won = after
 		}
 	}
-	if t.noticed == never || t.won == never {
+	if t.noticed == history.Never || t.won == history.Never {
 		return t, fmt.Errorf("the logs do not tell how %s was elected in term %s after the kill of %s",
 			t.leads, term, t.killed)
 	}

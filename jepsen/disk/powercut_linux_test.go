@@ -56,7 +56,7 @@ func mustCutAll(t *testing.T, c *Cluster, w *work) {
 // changes are, unless a node sees by itself that it has lost something.
 func TestPowerCutNoticesMissingSyncs(t *testing.T) {
 	needDisks(t)
-	b, err := process.Build(t.TempDir(), "unguarded")
+	b, err := process.Build(t.TempDir(), "chaos")
 	must(t, err)
 	for range 3 {
 		if lostWithoutSyncs(t, b) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/quorate/quorate/jepsen/cluster"
 	"github.com/quorate/quorate/jepsen/gateways/talk"
+	"github.com/quorate/quorate/jepsen/history"
 )
 
 const (
@@ -28,20 +29,20 @@ const (
 )
 
 // capsPolicy has a class of each failure mode. Principal k asks for one of them.
-func capsPolicy() cluster.Policy {
-	limit := func(name string, most int64, window time.Duration) []cluster.Limit {
-		return []cluster.Limit{{Name: name, Max: most, Window: cluster.Window(window)}}
+func capsPolicy() history.Policy {
+	limit := func(name string, most int64, window time.Duration) []history.Limit {
+		return []history.Limit{{Name: name, Max: most, Window: history.Window(window)}}
 	}
 	// Class strict waits for the next leader, so that what was decided and not answered is asked for again.
-	patient, timeout := cluster.Window(2500*time.Millisecond), cluster.Window(250*time.Millisecond)
-	return cluster.Policy{
+	patient, timeout := history.Window(2500*time.Millisecond), history.Window(250*time.Millisecond)
+	return history.Policy{
 		Version: "v1",
-		Default: cluster.Class{Limits: limit("default", 1, capsWindow)},
-		Classes: map[string]cluster.Class{
+		Default: history.Class{Limits: limit("default", 1, capsWindow)},
+		Classes: map[string]history.Class{
 			"strict": {Limits: limit("strict", 2, strictWindow), OnUnavailable: "deny", Timeout: patient},
 			"open":   {Limits: limit("open", 1, capsWindow), OnUnavailable: "allow", Timeout: timeout},
 			"near": {Limits: limit("near", 1, capsWindow), OnUnavailable: "local", Timeout: timeout,
-				LocalLimit: &cluster.LocalLimit{Max: 1, Window: cluster.Window(2 * capsWindow)}},
+				LocalLimit: &history.LocalLimit{Max: 1, Window: history.Window(2 * capsWindow)}},
 		},
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/quorate/quorate/jepsen/cluster"
 	"github.com/quorate/quorate/jepsen/gateways/talk"
+	"github.com/quorate/quorate/jepsen/history"
 )
 
 const (
@@ -19,11 +20,11 @@ const (
 	minDenied = 100
 )
 
-func hotPolicy(version string, limit int64) cluster.Policy {
-	hot := []cluster.Limit{{Name: "hot", Max: limit, Window: cluster.Window(hotWindow)}}
-	return cluster.Policy{
-		Version: version, Default: cluster.Class{Limits: hot},
-		Classes: map[string]cluster.Class{"hot": {Limits: hot, Timeout: cluster.Window(time.Second)}},
+func hotPolicy(version string, limit int64) history.Policy {
+	hot := []history.Limit{{Name: "hot", Max: limit, Window: history.Window(hotWindow)}}
+	return history.Policy{
+		Version: version, Default: history.Class{Limits: hot},
+		Classes: map[string]history.Class{"hot": {Limits: hot, Timeout: history.Window(time.Second)}},
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quorate/quorate/jepsen/cluster"
 	"github.com/quorate/quorate/jepsen/gateways/talk"
+	"github.com/quorate/quorate/jepsen/history"
 )
 
 // The sources of decisions, as the SDK calls them.
@@ -48,28 +48,28 @@ const never = time.Duration(1<<63 - 1)
 
 // History is what owners have said to gateways, by name, since an instant. What no owner decided is in it as a check
 // without an answer if it may have consumed.
-func History(checks map[string][]talk.Check, since int64, revisions []cluster.Revision) *cluster.History {
-	h := &cluster.History{Revisions: revisions}
+func History(checks map[string][]talk.Check, since int64, revisions []history.Revision) *history.History {
+	h := &history.History{Revisions: revisions}
 	for name, all := range checks {
 		for i := range all {
 			c := &all[i]
-			a := cluster.Attempt{Node: name, Sent: time.Duration(c.Sent - since), Received: never}
+			a := history.Attempt{Node: name, Sent: time.Duration(c.Sent - since), Received: never}
 			switch {
 			case !c.Failed && c.Source == byOwner:
 				a.Received = time.Duration(c.Received - since)
-				a.Answer = cluster.Answer{
+				a.Answer = history.Answer{
 					Allowed: c.Allowed, Reason: c.Reason, Revision: c.Revision, Version: c.Version, Remaining: c.Remaining,
 					Replayed: c.Replayed, Recorded: c.Recorded,
 				}
 				for _, l := range c.Limits {
-					a.Answer.Limits = append(a.Answer.Limits, cluster.LimitAnswer(l))
+					a.Answer.Limits = append(a.Answer.Limits, history.LimitAnswer(l))
 				}
 			case !c.MaybeConsumed:
 				continue
 			}
-			h.Checks = append(h.Checks, &cluster.Check{
+			h.Checks = append(h.Checks, &history.Check{
 				ID: fmt.Sprintf("%s/%d/%s", name, i, c.ID), Principal: c.Principal, Class: c.Class, Cost: c.Cost,
-				Attempts: []cluster.Attempt{a},
+				Attempts: []history.Attempt{a},
 			})
 		}
 	}
@@ -95,7 +95,7 @@ func DistinctIDs(checks map[string][]talk.Check) error {
 
 // Declared finds what was let through without an owner in a class whose failure mode does not say so, decisions that no
 // source may make, and errors that no fault excuses. killed is when leaders were killed, on the checks' clock.
-func Declared(p cluster.Policy, checks []talk.Check, killed []int64) error {
+func Declared(p history.Policy, checks []talk.Check, killed []int64) error {
 	var f faults
 	for i := range checks {
 		c := &checks[i]
@@ -194,7 +194,7 @@ func (t Times) String() string {
 
 // InTime finds classes most of whose checks took longer than the timeout and a little, and checks that took longer than
 // it and some slack, for a machine that is busy with everything that a test runs.
-func InTime(p cluster.Policy, checks []talk.Check, little, slack time.Duration) (map[string]Times, error) {
+func InTime(p history.Policy, checks []talk.Check, little, slack time.Duration) (map[string]Times, error) {
 	var f faults
 	took := map[string][]time.Duration{}
 	for i := range checks {
@@ -219,7 +219,7 @@ func InTime(p cluster.Policy, checks []talk.Check, little, slack time.Duration) 
 
 // LocalCaps finds windows in which a gateway's own limit of a class was exceeded, and tells of each principal how much
 // was admitted by it.
-func LocalCaps(p cluster.Policy, checks []talk.Check) (admitted map[string]int64, err error) {
+func LocalCaps(p history.Policy, checks []talk.Check) (admitted map[string]int64, err error) {
 	var f faults
 	admitted = map[string]int64{}
 	byPrincipal := map[[2]string][]*talk.Check{}
@@ -255,7 +255,7 @@ func LocalCaps(p cluster.Policy, checks []talk.Check) (admitted map[string]int64
 // LocalRoom finds checks of a class with a local limit that were refused although that limit had room for sure, by all
 // that was admitted. While the refused ones were made no owner may have been there: then a refusal has no other reason.
 // All costs must be 1.
-func LocalRoom(p cluster.Policy, all, refused []talk.Check) error {
+func LocalRoom(p history.Policy, all, refused []talk.Check) error {
 	var f faults
 	admitted := map[[2]string][]*talk.Check{}
 	for i := range all {
@@ -291,7 +291,7 @@ const maxDriftPPM = 1000
 // Hints finds denials from hints that came too late: after a check would have been allowed, by the admissions of the
 // same gateway, which must be the only one that asks for these principals; and after the gateway had a newer revision.
 // All costs must be 1, and each class must have one limit, that of the revision.
-func Hints(revisions []cluster.Revision, checks []talk.Check, arrivals []Arrival) error {
+func Hints(revisions []history.Revision, checks []talk.Check, arrivals []Arrival) error {
 	var f faults
 	byKey := map[[2]string][]*talk.Check{}
 	for i := range checks {
@@ -324,8 +324,8 @@ func Hints(revisions []cluster.Revision, checks []talk.Check, arrivals []Arrival
 
 // freeBy is by when a check would have been allowed for sure instead of denied from a hint: when all but so many of the
 // admissions had expired. admitted are those sent before, in order.
-func freeBy(revisions []cluster.Revision, denied *talk.Check, admitted []*talk.Check) int64 {
-	i := slices.IndexFunc(revisions, func(r cluster.Revision) bool { return r.Number == denied.Revision })
+func freeBy(revisions []history.Revision, denied *talk.Check, admitted []*talk.Check) int64 {
+	i := slices.IndexFunc(revisions, func(r history.Revision) bool { return r.Number == denied.Revision })
 	if i < 0 {
 		return 0 // a revision that there was not
 	}

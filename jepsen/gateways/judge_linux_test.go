@@ -5,8 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorate/quorate/jepsen/cluster"
+	"github.com/quorate/quorate/jepsen/check"
 	"github.com/quorate/quorate/jepsen/gateways/talk"
+	"github.com/quorate/quorate/jepsen/history"
 )
 
 const (
@@ -27,7 +28,7 @@ func allow(sent, received int64) talk.Check {
 // TestJudgeOfHints shows that a hint is blamed when its denial comes after there is room for sure, or after a newer
 // revision has come, and not before.
 func TestJudgeOfHints(t *testing.T) {
-	revisions := []cluster.Revision{
+	revisions := []history.Revision{
 		{Number: 1, Policy: hotPolicy("v1", 1)}, {Number: 2, Policy: hotPolicy("v2", 3)},
 	}
 	arrivals := []Arrival{{1, 0}, {2, 10 * s}}
@@ -157,8 +158,8 @@ func TestJudgeOfTimes(t *testing.T) {
 // TestHistory shows that the caps are judged over all gateways together, that what owners said counts and what no owner
 // said does not, and that a check which may have consumed, without an answer, is blamed for nothing.
 func TestHistory(t *testing.T) {
-	revisions := []cluster.Revision{{Number: 1, Policy: capsPolicy(), Began: -time.Hour}}
-	check := func(sent int64, source string) talk.Check {
+	revisions := []history.Revision{{Number: 1, Policy: capsPolicy(), Began: -time.Hour}}
+	ask := func(sent int64, source string) talk.Check {
 		return talk.Check{Principal: "p", Class: "open", Cost: 1, Sent: sent, Received: sent + ms, Source: source,
 			Allowed: true, Reason: "allowed", Revision: 1, Version: "v1"}
 	}
@@ -167,12 +168,12 @@ func TestHistory(t *testing.T) {
 		checks map[string][]talk.Check
 		broken bool
 	}{
-		"one each":    {map[string][]talk.Check{"x": {check(s, byOwner)}, "y": {check(2*s, byOwner)}}, true},
-		"one of both": {map[string][]talk.Check{"x": {check(s, byOwner)}, "y": {check(2*s, byBypass)}}, false},
-		"unknown":     {map[string][]talk.Check{"x": {check(s, byOwner)}, "y": {unknown}}, false},
-		"later":       {map[string][]talk.Check{"x": {check(s, byOwner)}, "y": {check(32*s, byOwner)}}, false},
+		"one each":    {map[string][]talk.Check{"x": {ask(s, byOwner)}, "y": {ask(2*s, byOwner)}}, true},
+		"one of both": {map[string][]talk.Check{"x": {ask(s, byOwner)}, "y": {ask(2*s, byBypass)}}, false},
+		"unknown":     {map[string][]talk.Check{"x": {ask(s, byOwner)}, "y": {unknown}}, false},
+		"later":       {map[string][]talk.Check{"x": {ask(s, byOwner)}, "y": {ask(32*s, byOwner)}}, false},
 	} {
-		if r := cluster.Examine(History(tt.checks, 0, revisions)); (r.Violations["cap"] > 0) != tt.broken {
+		if r := check.Examine(History(tt.checks, 0, revisions)); (r.Violations["cap"] > 0) != tt.broken {
 			t.Errorf("%s: %v", name, r.Err())
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorate/quorate/jepsen/check"
 	"github.com/quorate/quorate/jepsen/cluster"
 	"github.com/quorate/quorate/jepsen/gateways/talk"
 	"github.com/quorate/quorate/jepsen/process"
@@ -148,9 +149,9 @@ func (w *world) stop() (checks map[string][]talk.Check, stats map[string]*talk.S
 
 // mustHold judges what holds of any load: that all gateways' verified decisions together keep every cap, that nothing is
 // let through but as declared, that no id is made twice, and that the counters say what happened.
-func (w *world) mustHold(checks map[string][]talk.Check, stats map[string]*talk.Stats) *cluster.Report {
+func (w *world) mustHold(checks map[string][]talk.Check, stats map[string]*talk.Stats) *check.Report {
 	w.t.Helper()
-	r := cluster.Examine(History(checks, w.begun, w.policies.Revisions()))
+	r := check.Examine(History(checks, w.begun, w.policies.Revisions()))
 	w.say("%v", r)
 	errs := []error{r.Err(), DistinctIDs(checks)}
 	for name, all := range checks {

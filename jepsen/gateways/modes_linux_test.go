@@ -8,6 +8,7 @@ import (
 
 	"github.com/quorate/quorate/jepsen/cluster"
 	"github.com/quorate/quorate/jepsen/gateways/talk"
+	"github.com/quorate/quorate/jepsen/history"
 )
 
 const (
@@ -21,19 +22,19 @@ const (
 	endsWithin = 2 * time.Second
 )
 
-func modesPolicy() cluster.Policy {
-	limit := func(name string) []cluster.Limit {
-		return []cluster.Limit{{Name: name, Max: 100_000, Window: cluster.Window(time.Minute)}}
+func modesPolicy() history.Policy {
+	limit := func(name string) []history.Limit {
+		return []history.Limit{{Name: name, Max: 100_000, Window: history.Window(time.Minute)}}
 	}
-	timeout := cluster.Window(modesTimeout)
-	return cluster.Policy{
+	timeout := history.Window(modesTimeout)
+	return history.Policy{
 		Version: "v1",
-		Default: cluster.Class{Limits: limit("default")},
-		Classes: map[string]cluster.Class{
+		Default: history.Class{Limits: limit("default")},
+		Classes: map[string]history.Class{
 			"strict": {Limits: limit("strict"), OnUnavailable: "deny", Timeout: timeout},
 			"open":   {Limits: limit("open"), OnUnavailable: "allow", Timeout: timeout},
 			"near": {Limits: limit("near"), OnUnavailable: "local", Timeout: timeout,
-				LocalLimit: &cluster.LocalLimit{Max: modesLocal, Window: cluster.Window(modesWindow)}},
+				LocalLimit: &history.LocalLimit{Max: modesLocal, Window: history.Window(modesWindow)}},
 		},
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/jepsen/cluster"
+	"github.com/quorate/quorate/jepsen/history"
 	"github.com/quorate/quorate/jepsen/process"
 )
 
@@ -33,12 +34,12 @@ const (
 // mustProxied makes a cluster, an upstream, and a reference gateway between, which has connected to all of them.
 func mustProxied(t *testing.T) (*world, *upstream, *proxy) {
 	t.Helper()
-	w := mustWorld(t, cluster.Options{Partitions: 2, Moves: true, Policy: cluster.Policy{
+	w := mustWorld(t, cluster.Options{Partitions: 2, Moves: true, Policy: history.Policy{
 		Version: "v1",
-		Default: cluster.Class{Limits: []cluster.Limit{{Name: "default", Max: 1, Window: cluster.Window(proxyWindow)}}},
-		Classes: map[string]cluster.Class{"convert": {
-			Limits:        []cluster.Limit{{Name: "convert", Max: proxyLimit, Window: cluster.Window(proxyWindow)}},
-			OnUnavailable: "deny", Timeout: cluster.Window(250 * time.Millisecond),
+		Default: history.Class{Limits: []history.Limit{{Name: "default", Max: 1, Window: history.Window(proxyWindow)}}},
+		Classes: map[string]history.Class{"convert": {
+			Limits:        []history.Limit{{Name: "convert", Max: proxyLimit, Window: history.Window(proxyWindow)}},
+			OnUnavailable: "deny", Timeout: history.Window(250 * time.Millisecond),
 		}},
 	}}, 1)
 	up := w.mustUpstream()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/quorate/quorate/jepsen/cluster"
 	"github.com/quorate/quorate/jepsen/gateways/talk"
+	"github.com/quorate/quorate/jepsen/history"
 )
 
 const (
@@ -21,16 +22,16 @@ const (
 	moreHeapBytes  = 4 << 20
 )
 
-func slowPolicy() cluster.Policy {
-	limit := func(name string) []cluster.Limit {
-		return []cluster.Limit{{Name: name, Max: 1_000_000, Window: cluster.Window(time.Minute)}}
+func slowPolicy() history.Policy {
+	limit := func(name string) []history.Limit {
+		return []history.Limit{{Name: name, Max: 1_000_000, Window: history.Window(time.Minute)}}
 	}
-	return cluster.Policy{
+	return history.Policy{
 		Version: "v1",
-		Default: cluster.Class{Limits: limit("default")},
-		Classes: map[string]cluster.Class{
-			"roomy": {Limits: limit("roomy"), OnUnavailable: "deny", Timeout: cluster.Window(roomyTimeout)},
-			"tight": {Limits: limit("tight"), OnUnavailable: "deny", Timeout: cluster.Window(tightTimeout)},
+		Default: history.Class{Limits: limit("default")},
+		Classes: map[string]history.Class{
+			"roomy": {Limits: limit("roomy"), OnUnavailable: "deny", Timeout: history.Window(roomyTimeout)},
+			"tight": {Limits: limit("tight"), OnUnavailable: "deny", Timeout: history.Window(tightTimeout)},
 		},
 	}
 }

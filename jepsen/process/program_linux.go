@@ -32,12 +32,12 @@ func Build(dir string, tags ...string) (string, error) {
 var builtIn []string
 
 // Program is the program under test: what QUORATE_BINARY names, an absolute path; else it is built, once. Whoever
-// calls it calls RemoveProgram in the end. It is not to be called by several goroutines at once with Unguarded.
+// calls it calls RemoveProgram in the end. It is not to be called by several goroutines at once with ChaosProgram.
 var Program = sync.OnceValues(func() (string, error) { return given("QUORATE_BINARY") })
 
-// Unguarded is the same for the program with the build tag unguarded, which a test can hold at given points:
-// QUORATE_UNGUARDED_BINARY names it.
-var Unguarded = sync.OnceValues(func() (string, error) { return given("QUORATE_UNGUARDED_BINARY", "unguarded") })
+// ChaosProgram is the same for the program with the build tag chaos, which a test can hold at given points:
+// QUORATE_CHAOS_BINARY names it.
+var ChaosProgram = sync.OnceValues(func() (string, error) { return given("QUORATE_CHAOS_BINARY", "chaos") })
 
 // given is the program that a variable names; without one it is built.
 func given(variable string, tags ...string) (string, error) {

@@ -10,7 +10,7 @@ import (
 	"github.com/quorate/quorate/internal/guard"
 )
 
-// without, if set, shows that a profile breaks something when a guard is off: it takes the build tag unguarded.
+// without, if set, shows that a profile breaks something when a guard is off: it takes the build tag chaos.
 var without func(t *testing.T, g guard.Guard, f profile)
 
 // holds runs seeds of a profile, all guards in place, and then without the guard if the build allows it.

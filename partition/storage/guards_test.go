@@ -1,4 +1,4 @@
-//go:build unguarded
+//go:build chaos
 
 package storage
 

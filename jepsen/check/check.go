@@ -1,4 +1,4 @@
-package cluster
+package check
 
 import (
 	"cmp"
@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/quorate/quorate/jepsen/history"
 )
 
 // maxViolations bounds how many violations are told in full.
@@ -77,16 +79,16 @@ var excused = map[string]bool{
 // checker goes through one history.
 type checker struct {
 	*Report
-	history *History
+	history *history.History
 	known   *knowledge
 }
 
 // Examine goes through a history.
-func Examine(h *History) *Report {
+func Examine(h *history.History) *Report {
 	c := &checker{history: h, known: learn(h.Revisions), Report: &Report{
 		Errors: map[string]int{}, ByRevision: map[uint64]int{}, Violations: map[string]int{},
 	}}
-	principals := map[string][]*Check{}
+	principals := map[string][]*history.Check{}
 	for _, check := range h.Checks {
 		principals[check.Principal] = append(principals[check.Principal], check)
 	}
@@ -95,7 +97,7 @@ func Examine(h *History) *Report {
 		var admissions []admission
 		for _, check := range checks {
 			c.answers(check)
-			if a, ok := check.admission(); ok && c.revision(a.revision) != nil {
+			if a, ok := admissionOf(check); ok && c.revision(a.revision) != nil {
 				admissions = append(admissions, a)
 			}
 		}
@@ -118,8 +120,8 @@ func (c *checker) violated(kind, format string, args ...any) {
 }
 
 // revision is that with a number; nil when there was none.
-func (c *checker) revision(number uint64) *Revision {
-	i, ok := slices.BinarySearchFunc(c.history.Revisions, number, func(r Revision, n uint64) int {
+func (c *checker) revision(number uint64) *history.Revision {
+	i, ok := slices.BinarySearchFunc(c.history.Revisions, number, func(r history.Revision, n uint64) int {
 		return cmp.Compare(r.Number, n)
 	})
 	if !ok {
@@ -129,15 +131,15 @@ func (c *checker) revision(number uint64) *Revision {
 }
 
 // answers looks at what was said to one check.
-func (c *checker) answers(check *Check) {
-	known, first := false, never
+func (c *checker) answers(check *history.Check) {
+	known, first := false, history.Never
 	for i := range check.Attempts {
 		a := &check.Attempts[i]
-		if a.Answer.decided() {
+		if a.Answer.Decided() {
 			first = min(first, a.Received)
 		}
 		switch {
-		case !a.Answer.decided():
+		case !a.Answer.Decided():
 			c.Errors[a.Answer.Reason]++
 			if !excused[a.Answer.Reason] {
 				c.violated(brokenAnswer, "%s of class %s: %+v", check.ID, check.Class, a)
@@ -153,9 +155,9 @@ func (c *checker) answers(check *Check) {
 		c.decidedUnder(check, a)
 	}
 	if known {
-		c.Slowest = max(c.Slowest, first-check.first())
+		c.Slowest = max(c.Slowest, first-check.First())
 	}
-	_, admitted := check.admission()
+	_, admitted := admissionOf(check)
 	switch {
 	case admitted:
 		c.Admitted++
@@ -168,7 +170,7 @@ func (c *checker) answers(check *Check) {
 }
 
 // room checks what an answer says is left.
-func (c *checker) room(check *Check, a *Attempt) {
+func (c *checker) room(check *history.Check, a *history.Attempt) {
 	if a.Answer.Remaining < 0 {
 		c.violated(brokenRemaining, "%s: %d remain: %+v", check.ID, a.Answer.Remaining, a.Answer)
 	}
@@ -185,7 +187,7 @@ func (c *checker) room(check *Check, a *Attempt) {
 }
 
 // decidedUnder checks the revision of an answer: that there was one, and not a newer one for sure.
-func (c *checker) decidedUnder(check *Check, a *Attempt) {
+func (c *checker) decidedUnder(check *history.Check, a *history.Attempt) {
 	r := c.revision(a.Answer.Revision)
 	switch {
 	case r == nil || r.Policy.Version != a.Answer.Version:
@@ -195,7 +197,7 @@ func (c *checker) decidedUnder(check *Check, a *Attempt) {
 	case r.Began > a.Received:
 		c.violated(brokenRevision, "%s was decided under revision %d before it was made: %+v", check.ID, r.Number, a)
 	}
-	closed := r.Policy.class(r.Policy.resolve(check.Class)).Disabled
+	closed := r.Policy.ClassOf(r.Policy.Resolve(check.Class)).Disabled
 	if closed && a.Answer.Allowed {
 		c.violated(brokenClosed, "%s: class %s is disabled in revision %d: %+v", check.ID, check.Class, r.Number, a)
 	}
@@ -204,7 +206,7 @@ func (c *checker) decidedUnder(check *Check, a *Attempt) {
 	}
 	sent := a.Sent
 	if a.Answer.Replayed {
-		sent = check.first()
+		sent = check.First()
 	}
 	for i := range c.history.Revisions {
 		newer := &c.history.Revisions[i]
@@ -217,15 +219,15 @@ func (c *checker) decidedUnder(check *Check, a *Attempt) {
 }
 
 // sameAnswer checks that a decision id has one decision.
-func (c *checker) sameAnswer(check *Check) {
+func (c *checker) sameAnswer(check *history.Check) {
 	for i := range check.Attempts {
 		a := &check.Attempts[i]
-		if !a.Answer.decided() || !a.Answer.Recorded {
+		if !a.Answer.Decided() || !a.Answer.Recorded {
 			continue
 		}
 		for j := range check.Attempts {
 			b := &check.Attempts[j]
-			if i == j || !b.Answer.decided() || max(a.Received, b.Received)-check.first() >= replayHorizon {
+			if i == j || !b.Answer.Decided() || max(a.Received, b.Received)-check.First() >= replayHorizon {
 				continue
 			}
 			// b was decided after a, or both were recorded: then they are the same record.
@@ -243,15 +245,15 @@ func (c *checker) sameAnswer(check *Check) {
 }
 
 // order checks that a principal's revisions never go back: one answered before another check was sent.
-func (c *checker) order(checks []*Check) {
+func (c *checker) order(checks []*history.Check) {
 	type decision struct {
-		*Attempt
+		*history.Attempt
 		id string
 	}
 	var bySent []decision
 	for _, check := range checks {
 		for i := range check.Attempts {
-			if a := &check.Attempts[i]; a.Answer.decided() && !a.Answer.Replayed {
+			if a := &check.Attempts[i]; a.Answer.Decided() && !a.Answer.Replayed {
 				bySent = append(bySent, decision{a, check.ID})
 			}
 		}

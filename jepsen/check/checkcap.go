@@ -1,24 +1,26 @@
-package cluster
+package check
 
 import (
 	"slices"
 	"time"
+
+	"github.com/quorate/quorate/jepsen/history"
 )
 
 // caps checks the limits of a revision against everything that they count. The last admission of a set that holds
 // one under this revision and none under a newer one was decided under this revision: a policy comes into force at
 // one point of a log. So it had to find room beside all others of the set, whatever revision decided those.
-func (c *checker) caps(r *Revision, admissions []admission) {
-	classes := []string{defaultClass}
+func (c *checker) caps(r *history.Revision, admissions []admission) {
+	classes := []string{history.DefaultClass}
 	for name := range r.Policy.Classes {
 		classes = append(classes, name)
 	}
 	slices.Sort(classes)
 	for _, class := range classes {
-		for _, l := range r.Policy.rule(class) {
-			since := c.known.since(r.Number, l.over)
+		for _, l := range r.Policy.Rule(class) {
+			since := c.known.since(r.Number, l.Over)
 			counted := func(a admission) bool {
-				return a.revision <= r.Number && a.from > since && slices.Contains(l.over, c.countedIn(a))
+				return a.revision <= r.Number && a.from > since && slices.Contains(l.Over, c.countedIn(a))
 			}
 			judged := func(a admission) bool { return a.revision == r.Number && c.countedIn(a) == class }
 			c.windows(brokenCap, r, l.Limit, admissions, counted, judged)
@@ -28,11 +30,11 @@ func (c *checker) caps(r *Revision, admissions []admission) {
 
 // countedIn is the class in which an admission was counted when it was made.
 func (c *checker) countedIn(a admission) string {
-	return c.revision(a.revision).Policy.resolve(a.check.Class)
+	return c.revision(a.revision).Policy.Resolve(a.check.Class)
 }
 
 // carried checks the rules of earlier revisions that are enforced until the present one is exact, name by name.
-func (c *checker) carried(r *Revision, admissions []admission) {
+func (c *checker) carried(r *history.Revision, admissions []admission) {
 	names := map[string]bool{}
 	for _, a := range admissions {
 		names[a.check.Class] = true
@@ -42,11 +44,11 @@ func (c *checker) carried(r *Revision, admissions []admission) {
 		if earlier == nil {
 			continue
 		}
-		for _, l := range earlier.Policy.rule(name) {
+		for _, l := range earlier.Policy.Rule(name) {
 			if l.Max == 0 {
 				continue
 			}
-			since := c.known.since(earlier.Number, l.over)
+			since := c.known.since(earlier.Number, l.Over)
 			judged := func(a admission) bool {
 				return a.revision == r.Number && a.check.Class == name && a.to < until
 			}
@@ -54,7 +56,7 @@ func (c *checker) carried(r *Revision, admissions []admission) {
 				if a.from <= since || a.revision > r.Number || a.revision == r.Number && !judged(a) {
 					return false
 				}
-				return slices.Contains(l.over, c.countedIn(a)) || a.check.Class == name && a.revision > earlier.Number
+				return slices.Contains(l.Over, c.countedIn(a)) || a.check.Class == name && a.revision > earlier.Number
 			}
 			c.windows(brokenCarry, r, l.Limit, admissions, counted, judged)
 		}
@@ -64,7 +66,7 @@ func (c *checker) carried(r *Revision, admissions []admission) {
 // windows looks for a window with more than a limit admits. admissions are in the order of their from. Only windows
 // that hold a judged admission matter.
 func (c *checker) windows(
-	kind string, r *Revision, l Limit, admissions []admission, counted, judged func(admission) bool,
+	kind string, r *history.Revision, l history.Limit, admissions []admission, counted, judged func(admission) bool,
 ) {
 	window := time.Duration(l.Window)
 	for i, oldest := range admissions {

@@ -1,4 +1,4 @@
-package cluster
+package history
 
 import (
 	"encoding/json"
@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// defaultClass is the class of all names that a policy does not list.
-const defaultClass = "default"
+// DefaultClass is the class of all names that a policy does not list.
+const DefaultClass = "default"
 
 // Window is the length of a limit's window. In a policy's text it is as Go writes it.
 type Window time.Duration
@@ -55,8 +55,8 @@ type Policy struct {
 	Groups  map[string]Group `json:"groups,omitempty"`
 }
 
-// clone copies a policy, to change it.
-func (p Policy) clone() Policy {
+// Clone copies a policy, to change it.
+func (p Policy) Clone() Policy {
 	out := p
 	out.Classes, out.Groups = map[string]Class{}, map[string]Group{}
 	for name, c := range p.Classes {
@@ -70,23 +70,24 @@ func (p Policy) clone() Policy {
 	return out
 }
 
-// resolve is the class in which a name is counted.
-func (p *Policy) resolve(name string) string {
+// Resolve is the class in which a name is counted.
+func (p *Policy) Resolve(name string) string {
 	if _, listed := p.Classes[name]; listed {
 		return name
 	}
-	return defaultClass
+	return DefaultClass
 }
 
-func (p *Policy) class(resolved string) Class {
+// ClassOf is the class that counts what is resolved to it.
+func (p *Policy) ClassOf(resolved string) Class {
 	if c, listed := p.Classes[resolved]; listed {
 		return c
 	}
 	return p.Default
 }
 
-// group is the group that a class is in.
-func (p *Policy) group(resolved string) (Group, bool) {
+// GroupOf is the group that a class is in.
+func (p *Policy) GroupOf(resolved string) (Group, bool) {
 	for _, g := range p.Groups {
 		if slices.Contains(g.Classes, resolved) {
 			return g, true
@@ -95,33 +96,33 @@ func (p *Policy) group(resolved string) (Group, bool) {
 	return Group{}, false
 }
 
-// scoped is a limit with the classes whose admissions it counts.
-type scoped struct {
+// Scoped is a limit with the classes whose admissions it counts.
+type Scoped struct {
 	Limit
-	over []string
+	Over []string
 }
 
-// rule is what a check for a name has to meet.
-func (p *Policy) rule(name string) (limits []scoped) {
-	resolved := p.resolve(name)
-	for _, l := range p.class(resolved).Limits {
-		limits = append(limits, scoped{l, []string{resolved}})
+// Rule is what a check for a name has to meet.
+func (p *Policy) Rule(name string) (limits []Scoped) {
+	resolved := p.Resolve(name)
+	for _, l := range p.ClassOf(resolved).Limits {
+		limits = append(limits, Scoped{l, []string{resolved}})
 	}
-	if g, ok := p.group(resolved); ok {
+	if g, ok := p.GroupOf(resolved); ok {
 		for _, l := range g.Limits {
-			limits = append(limits, scoped{l, g.Classes})
+			limits = append(limits, Scoped{l, g.Classes})
 		}
 	}
 	return limits
 }
 
-// longest is for how long the admissions of a class are kept at least. It is 0 for a class that is not listed.
-func (p *Policy) longest(class string) time.Duration {
-	if class != p.resolve(class) {
+// Longest is for how long the admissions of a class are kept at least. It is 0 for a class that is not listed.
+func (p *Policy) Longest(class string) time.Duration {
+	if class != p.Resolve(class) {
 		return 0
 	}
-	longest := p.class(class).Retention
-	for _, l := range p.rule(class) {
+	longest := p.ClassOf(class).Retention
+	for _, l := range p.Rule(class) {
 		longest = max(longest, l.Window)
 	}
 	return time.Duration(longest)

@@ -1,19 +1,21 @@
-package cluster
+package check
 
 import (
 	"slices"
 	"time"
+
+	"github.com/quorate/quorate/jepsen/history"
 )
 
 // sums compares the room that each decision told, limit by limit, with what had been admitted by then. What was
 // certainly admitted before and within the window is missing from the room: else usage was lost. Where the window is
 // longer than the history, nothing else than what may have been admitted by then is missing: else usage was made up.
 // Only limits count under which everything is known, so that no earlier rule is enforced beside them.
-func (c *checker) sums(checks []*Check, admissions []admission) {
+func (c *checker) sums(checks []*history.Check, admissions []admission) {
 	for _, check := range checks {
 		for i := range check.Attempts {
 			a := &check.Attempts[i]
-			if !a.Answer.decided() || a.Answer.Replayed {
+			if !a.Answer.Decided() || a.Answer.Replayed {
 				continue
 			}
 			if r := c.revision(a.Answer.Revision); r != nil {
@@ -23,13 +25,17 @@ func (c *checker) sums(checks []*Check, admissions []admission) {
 	}
 }
 
-func (c *checker) sumsOf(check *Check, a *Attempt, r *Revision, checks []*Check, admissions []admission) {
+func (c *checker) sumsOf(
+	check *history.Check, a *history.Attempt, r *history.Revision, checks []*history.Check, admissions []admission,
+) {
 	_, known := c.known.of(r.Number)
 	if known.exact(check.Class).most > a.Sent {
 		return
 	}
-	for _, l := range r.Policy.rule(check.Class) {
-		told := slices.IndexFunc(a.Answer.Limits, func(t LimitAnswer) bool { return t.Name == l.Name && t.Limit == l.Max })
+	for _, l := range r.Policy.Rule(check.Class) {
+		told := slices.IndexFunc(a.Answer.Limits, func(t history.LimitAnswer) bool {
+			return t.Name == l.Name && t.Limit == l.Max
+		})
 		if told < 0 {
 			continue
 		}
@@ -60,13 +66,15 @@ func (c *checker) sumsOf(check *Check, a *Attempt, r *Revision, checks []*Check,
 
 // least is what was used of a limit for sure when an answer was given: what was admitted before it was asked for, and
 // within the window.
-func (c *checker) least(check *Check, a *Attempt, r *Revision, l scoped, admissions []admission) (sum int64) {
-	since := max(c.known.since(r.Number, l.over), a.Received-time.Duration(l.Window))
+func (c *checker) least(
+	check *history.Check, a *history.Attempt, r *history.Revision, l history.Scoped, admissions []admission,
+) (sum int64) {
+	since := max(c.known.since(r.Number, l.Over), a.Received-time.Duration(l.Window))
 	for _, other := range admissions {
 		if other.from >= a.Sent {
 			break // they are in this order
 		}
-		if other.check != check && other.to < a.Sent && other.from > since && slices.Contains(l.over, c.countedIn(other)) {
+		if other.check != check && other.to < a.Sent && other.from > since && slices.Contains(l.Over, c.countedIn(other)) {
 			sum += other.check.Cost
 		}
 	}
@@ -77,9 +85,11 @@ func (c *checker) least(check *Check, a *Attempt, r *Revision, l scoped, admissi
 }
 
 // most is what can have been used at most: what was admitted, or may have been, when the answer came.
-func (c *checker) most(check *Check, a *Attempt, l scoped, checks []*Check) (sum int64) {
+func (c *checker) most(
+	check *history.Check, a *history.Attempt, l history.Scoped, checks []*history.Check,
+) (sum int64) {
 	for _, other := range checks {
-		if other != check && c.mayBeIn(other, l) && other.mayCount(a.Received) {
+		if other != check && c.mayBeIn(other, l) && mayCount(other, a.Received) {
 			sum += other.Cost
 		}
 	}
@@ -90,19 +100,19 @@ func (c *checker) most(check *Check, a *Attempt, l scoped, checks []*Check) (sum
 }
 
 // mayBeIn reports whether a limit counts a check, in any revision.
-func (c *checker) mayBeIn(check *Check, l scoped) bool {
-	return slices.ContainsFunc(c.history.Revisions, func(r Revision) bool {
-		return slices.Contains(l.over, r.Policy.resolve(check.Class))
+func (c *checker) mayBeIn(check *history.Check, l history.Scoped) bool {
+	return slices.ContainsFunc(c.history.Revisions, func(r history.Revision) bool {
+		return slices.Contains(l.Over, r.Policy.Resolve(check.Class))
 	})
 }
 
 // mayCount reports whether a check can have been admitted by an instant.
-func (c *Check) mayCount(by time.Duration) bool {
-	if _, admitted := c.admission(); admitted {
-		return c.first() < by
+func mayCount(c *history.Check, by time.Duration) bool {
+	if _, admitted := admissionOf(c); admitted {
+		return c.First() < by
 	}
 	for i := range c.Attempts {
-		if a := &c.Attempts[i]; !a.Answer.decided() && a.Sent < by {
+		if a := &c.Attempts[i]; !a.Answer.Decided() && a.Sent < by {
 			return true
 		}
 	}
@@ -110,10 +120,12 @@ func (c *Check) mayCount(by time.Duration) bool {
 }
 
 // unchanged reports whether a limit and the classes that it counts have been the same in all revisions.
-func (c *checker) unchanged(class string, l scoped) bool {
+func (c *checker) unchanged(class string, l history.Scoped) bool {
 	for i := range c.history.Revisions {
-		rule := c.history.Revisions[i].Policy.rule(class)
-		if !slices.ContainsFunc(rule, func(s scoped) bool { return s.Limit == l.Limit && slices.Equal(s.over, l.over) }) {
+		rule := c.history.Revisions[i].Policy.Rule(class)
+		if !slices.ContainsFunc(rule, func(s history.Scoped) bool {
+			return s.Limit == l.Limit && slices.Equal(s.Over, l.Over)
+		}) {
 			return false
 		}
 	}

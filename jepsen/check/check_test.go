@@ -1,64 +1,66 @@
-package cluster
+package check
 
 import (
 	"fmt"
 	"maps"
 	"testing"
 	"time"
+
+	"github.com/quorate/quorate/jepsen/history"
 )
 
 // at is seconds since a history began.
 func at(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
 
 // limited is a policy whose class a admits so many in 4 s; a's group, with b, and default more than is asked for.
-func limited(version string, n int64) Policy {
-	room := []Limit{{"room", 100, Window(4 * time.Second)}}
-	return Policy{
-		Version: version, Default: Class{Limits: room},
-		Classes: map[string]Class{"a": {Limits: []Limit{{"a", n, Window(4 * time.Second)}}}, "b": {Limits: room}},
+func limited(version string, n int64) history.Policy {
+	room := []history.Limit{{Name: "room", Max: 100, Window: history.Window(4 * time.Second)}}
+	return history.Policy{
+		Version: version, Default: history.Class{Limits: room},
+		Classes: map[string]history.Class{"a": {Limits: []history.Limit{{Name: "a", Max: n, Window: history.Window(4 * time.Second)}}}, "b": {Limits: room}},
 	}
 }
 
 // script makes a history.
-type script struct{ History }
+type script struct{ history.History }
 
 // policy puts a policy in force between two instants.
-func (s *script) policy(p Policy, began, active float64) *Revision {
-	s.Revisions = append(s.Revisions, Revision{
+func (s *script) policy(p history.Policy, began, active float64) *history.Revision {
+	s.Revisions = append(s.Revisions, history.Revision{
 		Number: uint64(len(s.Revisions) + 1), Policy: p, Began: at(began), Active: at(active),
 	})
 	return &s.Revisions[len(s.Revisions)-1]
 }
 
 // check asks for one decision of p, which is answered under the newest revision.
-func (s *script) check(class string, sent, received float64, allowed bool) *Check {
+func (s *script) check(class string, sent, received float64, allowed bool) *history.Check {
 	r := s.Revisions[len(s.Revisions)-1]
-	a := Answer{Allowed: allowed, Reason: "quota_exhausted", Revision: r.Number, Version: r.Policy.Version, Recorded: true}
+	a := history.Answer{Allowed: allowed, Reason: "quota_exhausted", Revision: r.Number, Version: r.Policy.Version, Recorded: true}
 	if allowed {
 		a.Reason = "allowed"
 	}
-	c := &Check{
+	c := &history.Check{
 		ID: fmt.Sprint("d", len(s.Checks)), Principal: "p", Class: class, Cost: 1,
-		Attempts: []Attempt{{Node: "n0", Sent: at(sent), Received: at(received), Answer: a}},
+		Attempts: []history.Attempt{{Node: "n0", Sent: at(sent), Received: at(received), Answer: a}},
 	}
 	s.Checks = append(s.Checks, c)
 	return c
 }
 
 // room is what the answer to a check tells of its limit: 2 in an hour.
-func (s *script) room(c *Check, remaining int64) {
-	c.Attempts[0].Answer.Limits = []LimitAnswer{{"long", 2, remaining}}
+func (s *script) room(c *history.Check, remaining int64) {
+	c.Attempts[0].Answer.Limits = []history.LimitAnswer{{Name: "long", Limit: 2, Remaining: remaining}}
 }
 
 // long is a policy whose class a admits 2 within an hour, which is longer than any history here.
-func long() Policy {
+func long() history.Policy {
 	p := limited("v1", 2)
-	p.Classes["a"].Limits[0] = Limit{"long", 2, Window(time.Hour)}
+	p.Classes["a"].Limits[0] = history.Limit{Name: "long", Max: 2, Window: history.Window(time.Hour)}
 	return p
 }
 
 // again repeats a check and gets its record.
-func (s *script) again(c *Check, sent, received float64) *Attempt {
+func (s *script) again(c *history.Check, sent, received float64) *history.Attempt {
 	a := c.Attempts[0]
 	a.Sent, a.Received, a.Answer.Replayed = at(sent), at(received), true
 	c.Attempts = append(c.Attempts, a)
@@ -96,7 +98,7 @@ func TestChecker(t *testing.T) {
 			s.policy(limited("v1", 2), -2, -1)
 			s.check("a", 1, 1.1, true)
 			s.check("a", 1.2, 1.3, true)
-			s.check("a", 1.4, 1.5, true).Attempts[0] = Attempt{Sent: at(1.4), Received: never}
+			s.check("a", 1.4, 1.5, true).Attempts[0] = history.Attempt{Sent: at(1.4), Received: history.Never}
 		}},
 		{"an answer that came at last, from the record", brokenCap, func(s *script) {
 			s.policy(limited("v1", 2), -2, -1)
@@ -104,7 +106,7 @@ func TestChecker(t *testing.T) {
 			s.check("a", 1.2, 1.3, true)
 			c := s.check("a", 1.4, 1.5, true)
 			s.again(c, 2, 2.1)
-			c.Attempts[0] = Attempt{Sent: at(1.4), Received: never}
+			c.Attempts[0] = history.Attempt{Sent: at(1.4), Received: history.Never}
 		}},
 		{"a cost", brokenCap, func(s *script) {
 			s.policy(limited("v1", 2), -2, -1)
@@ -145,7 +147,9 @@ func TestChecker(t *testing.T) {
 		}},
 		{"a group's limit over two classes", brokenCap, func(s *script) {
 			p := limited("v1", 9)
-			p.Groups = map[string]Group{"g": {[]string{"a", "b"}, []Limit{{"g", 2, Window(4 * time.Second)}}}}
+			p.Groups = map[string]history.Group{"g": {
+				Classes: []string{"a", "b"}, Limits: []history.Limit{{Name: "g", Max: 2, Window: history.Window(4 * time.Second)}},
+			}}
 			s.policy(p, -2, -1)
 			s.check("a", 1, 1.1, true)
 			s.check("b", 1.2, 1.3, true)
@@ -156,33 +160,35 @@ func TestChecker(t *testing.T) {
 			s.check("a", 1, 1.1, true)
 			s.check("b", 1.2, 1.3, true)
 			p := limited("v2", 9)
-			p.Groups = map[string]Group{"g": {[]string{"a", "b"}, []Limit{{"g", 2, Window(4 * time.Second)}}}}
+			p.Groups = map[string]history.Group{"g": {
+				Classes: []string{"a", "b"}, Limits: []history.Limit{{Name: "g", Max: 2, Window: history.Window(4 * time.Second)}},
+			}}
 			s.policy(p, 1.4, 1.5)
 			s.check("a", 1.6, 1.7, true)
 		}},
 		{"names that are not listed have one usage", brokenCap, func(s *script) {
 			p := limited("v1", 9)
-			p.Default = Class{Limits: []Limit{{"default", 1, Window(4 * time.Second)}}}
+			p.Default = history.Class{Limits: []history.Limit{{Name: "default", Max: 1, Window: history.Window(4 * time.Second)}}}
 			s.policy(p, -2, -1)
 			s.check("x", 1, 1.1, true)
 			s.check("y", 1.2, 1.3, true)
 		}},
 		{"a name that becomes listed leaves the rule of before", brokenCarry, func(s *script) {
 			p := limited("v1", 9)
-			p.Default = Class{Limits: []Limit{{"default", 1, Window(4 * time.Second)}}}
+			p.Default = history.Class{Limits: []history.Limit{{Name: "default", Max: 1, Window: history.Window(4 * time.Second)}}}
 			s.policy(p, -2, -1)
 			s.check("x", 11, 11.1, true)
-			p = p.clone()
-			p.Version, p.Classes["x"] = "v2", Class{Limits: []Limit{{"x", 5, Window(4 * time.Second)}}}
+			p = p.Clone()
+			p.Version, p.Classes["x"] = "v2", history.Class{Limits: []history.Limit{{Name: "x", Max: 5, Window: history.Window(4 * time.Second)}}}
 			s.policy(p, 12, 12.1)
 			s.check("x", 12.2, 12.3, true)
 		}},
 		{"a name that became listed a window ago", "", func(s *script) {
 			p := limited("v1", 9)
-			p.Default = Class{Limits: []Limit{{"default", 1, Window(4 * time.Second)}}}
+			p.Default = history.Class{Limits: []history.Limit{{Name: "default", Max: 1, Window: history.Window(4 * time.Second)}}}
 			s.policy(p, -2, -1)
-			p = p.clone()
-			p.Version, p.Classes["x"] = "v2", Class{Limits: []Limit{{"x", 5, Window(4 * time.Second)}}}
+			p = p.Clone()
+			p.Version, p.Classes["x"] = "v2", history.Class{Limits: []history.Limit{{Name: "x", Max: 5, Window: history.Window(4 * time.Second)}}}
 			s.policy(p, 12, 12.1)
 			s.check("x", 15.8, 15.9, true)
 			s.check("x", 16.2, 16.3, true)
@@ -192,7 +198,7 @@ func TestChecker(t *testing.T) {
 			s.check("a", 11, 11.1, true)
 			s.check("a", 11.2, 11.3, true)
 			p := limited("v2", 2)
-			p.Classes["a"].Limits[0] = Limit{"long", 9, Window(8 * time.Second)}
+			p.Classes["a"].Limits[0] = history.Limit{Name: "long", Max: 9, Window: history.Window(8 * time.Second)}
 			s.policy(p, 12, 12.1)
 			s.check("a", 12.2, 12.3, true)
 		}},
@@ -200,7 +206,7 @@ func TestChecker(t *testing.T) {
 			s.policy(limited("v1", 1), -2, -1)
 			s.check("a", 7, 7.1, true)
 			p := limited("v2", 1)
-			p.Classes["a"].Limits[0].Window = Window(8 * time.Second)
+			p.Classes["a"].Limits[0].Window = history.Window(8 * time.Second)
 			s.policy(p, 12, 12.1)
 			s.check("a", 12.2, 12.3, true)
 		}},
@@ -208,13 +214,13 @@ func TestChecker(t *testing.T) {
 			s.policy(limited("v1", 1), -2, -1)
 			s.check("a", 11, 11.1, true)
 			p := limited("v2", 1)
-			p.Classes["a"].Limits[0].Window = Window(8 * time.Second)
+			p.Classes["a"].Limits[0].Window = history.Window(8 * time.Second)
 			s.policy(p, 12, 12.1)
 			s.check("a", 17, 17.1, true)
 		}},
 		{"an admission to a class that is disabled", brokenClosed, func(s *script) {
 			p := limited("v1", 9)
-			p.Classes["a"] = Class{Limits: p.Classes["a"].Limits, Disabled: true}
+			p.Classes["a"] = history.Class{Limits: p.Classes["a"].Limits, Disabled: true}
 			s.policy(p, -2, -1)
 			s.check("a", 1, 1.1, true)
 		}},
@@ -280,13 +286,13 @@ func TestChecker(t *testing.T) {
 		{"a revision that goes back", brokenBackwards, func(s *script) {
 			s.policy(limited("v1", 9), -2, -1)
 			s.check("a", 2.2, 2.3, true)
-			s.policy(limited("v2", 9), 1, 0).Active = never
+			s.policy(limited("v2", 9), 1, 0).Active = history.Never
 			s.check("a", 2, 2.1, true)
 		}},
 		{"revisions at the same time in any order", "", func(s *script) {
 			s.policy(limited("v1", 9), -2, -1)
 			s.check("a", 2, 2.3, true)
-			s.policy(limited("v2", 9), 1, 0).Active = never
+			s.policy(limited("v2", 9), 1, 0).Active = history.Never
 			s.check("a", 2, 2.1, true)
 		}},
 		{"a revision that there was not", brokenRevision, func(s *script) {
@@ -304,11 +310,11 @@ func TestChecker(t *testing.T) {
 		}},
 		{"an error that a fault excuses", "", func(s *script) {
 			s.policy(limited("v1", 9), -2, -1)
-			s.check("a", 1, 1.1, false).Attempts[0].Answer = Answer{Reason: "no_quorum"}
+			s.check("a", 1, 1.1, false).Attempts[0].Answer = history.Answer{Reason: "no_quorum"}
 		}},
 		{"an error that no fault excuses", brokenAnswer, func(s *script) {
 			s.policy(limited("v1", 9), -2, -1)
-			s.check("a", 1, 1.1, false).Attempts[0].Answer = Answer{Reason: "internal"}
+			s.check("a", 1, 1.1, false).Attempts[0].Answer = history.Answer{Reason: "internal"}
 		}},
 		{"a room below 0", brokenRemaining, func(s *script) {
 			s.policy(limited("v1", 9), -2, -1)
@@ -316,11 +322,11 @@ func TestChecker(t *testing.T) {
 		}},
 		{"a limit's room below 0", brokenRemaining, func(s *script) {
 			s.policy(limited("v1", 9), -2, -1)
-			s.check("a", 1, 1.1, false).Attempts[0].Answer.Limits = []LimitAnswer{{"a", 9, -1}}
+			s.check("a", 1, 1.1, false).Attempts[0].Answer.Limits = []history.LimitAnswer{{Name: "a", Limit: 9, Remaining: -1}}
 		}},
 		{"an allow that consumed nothing", brokenRemaining, func(s *script) {
 			s.policy(limited("v1", 9), -2, -1)
-			s.check("a", 1, 1.1, true).Attempts[0].Answer.Limits = []LimitAnswer{{"a", 9, 9}}
+			s.check("a", 1, 1.1, true).Attempts[0].Answer.Limits = []history.LimitAnswer{{Name: "a", Limit: 9, Remaining: 9}}
 		}},
 		{"a move that gives a fresh budget", brokenCap, func(s *script) {
 			s.policy(long(), -2, -1)
@@ -346,7 +352,7 @@ func TestChecker(t *testing.T) {
 		}},
 		{"a room less for a check whose fate is not known", "", func(s *script) {
 			s.policy(long(), -2, -1)
-			s.check("a", 1, 1.1, true).Attempts[0] = Attempt{Sent: at(1), Received: never}
+			s.check("a", 1, 1.1, true).Attempts[0] = history.Attempt{Sent: at(1), Received: history.Never}
 			s.room(s.check("a", 2, 2.1, true), 0)
 		}},
 		{"a room less for a check that is under way", "", func(s *script) {
@@ -357,12 +363,12 @@ func TestChecker(t *testing.T) {
 		{"a room of what has expired", "", func(s *script) {
 			s.policy(limited("v1", 2), -2, -1)
 			s.check("a", 1, 1.1, true)
-			s.check("a", 5, 5.1, true).Attempts[0].Answer.Limits = []LimitAnswer{{"a", 2, 1}}
+			s.check("a", 5, 5.1, true).Attempts[0].Answer.Limits = []history.LimitAnswer{{Name: "a", Limit: 2, Remaining: 1}}
 		}},
 		{"a room of what cannot have expired", brokenSum, func(s *script) {
 			s.policy(limited("v1", 2), -2, -1)
 			s.check("a", 1, 1.1, true)
-			s.check("a", 4.8, 4.9, true).Attempts[0].Answer.Limits = []LimitAnswer{{"a", 2, 1}}
+			s.check("a", 4.8, 4.9, true).Attempts[0].Answer.Limits = []history.LimitAnswer{{Name: "a", Limit: 2, Remaining: 1}}
 		}},
 		{"an id that is admitted at both ends of a move", brokenID, func(s *script) {
 			s.policy(limited("v1", 9), -2, -1)
@@ -401,7 +407,7 @@ func TestCheckerCounts(t *testing.T) {
 	s.check("a", 1, 1.1, true)
 	s.again(s.check("a", 1.2, 1.3, true), 1.4, 1.5)
 	s.check("a", 2, 2.1, false)
-	s.check("a", 3, 3.1, true).Attempts[0] = Attempt{Sent: at(3), Received: never}
+	s.check("a", 3, 3.1, true).Attempts[0] = history.Attempt{Sent: at(3), Received: history.Never}
 	r := Examine(&s.History)
 	if r.Admitted != 2 || r.Denied != 1 || r.Replayed != 1 || r.Unknown != 1 || r.Reached != 1 || r.ByRevision[1] != 3 {
 		t.Errorf("counted %v", r)

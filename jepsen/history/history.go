@@ -1,12 +1,13 @@
-package cluster
+package history
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
-// never is when an attempt was answered that was not.
-const never = time.Duration(math.MaxInt64)
+// Never is when an attempt was answered that was not.
+const Never = time.Duration(math.MaxInt64)
 
 // History is what was asked, what was answered, and which policies there were. Its instants count from its beginning,
 // by a monotonic clock.
@@ -52,8 +53,8 @@ type LimitAnswer struct {
 	Remaining int64  `json:"remaining"`
 }
 
-// decided reports whether the answer is a decision, rather than an error or none.
-func (a *Answer) decided() bool {
+// Decided reports whether the answer is a decision, rather than an error or none.
+func (a *Answer) Decided() bool {
 	switch a.Reason {
 	case "allowed", "quota_exhausted", "blocked", "endpoint_disabled":
 		return true
@@ -70,34 +71,16 @@ type Revision struct {
 	Active time.Duration
 }
 
-// first is when a check was first sent.
-func (c *Check) first() time.Duration {
-	first := never
+// First is when a check was first sent.
+func (c *Check) First() time.Duration {
+	first := Never
 	for _, a := range c.Attempts {
 		first = min(first, a.Sent)
 	}
 	return first
 }
 
-// admission is an allow, and between which instants it was decided.
-type admission struct {
-	check    *Check
-	from, to time.Duration
-	revision uint64
-}
-
-// admission is the check's, if it was allowed. An answer that is not a repetition was decided by its own attempt; a
-// repetition tells of an attempt before.
-func (c *Check) admission() (admission, bool) {
-	out := admission{check: c, from: c.first(), to: never}
-	for _, a := range c.Attempts {
-		if !a.Answer.Allowed {
-			continue
-		}
-		out.to, out.revision = min(out.to, a.Received), a.Answer.Revision
-		if !a.Answer.Replayed {
-			out.from = max(out.from, a.Sent)
-		}
-	}
-	return out, out.to != never
+// Allowed reports whether anybody was told that the check is allowed.
+func (c *Check) Allowed() bool {
+	return slices.ContainsFunc(c.Attempts, func(a Attempt) bool { return a.Answer.Allowed })
 }

@@ -1,9 +1,11 @@
-package cluster
+package check
 
 import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/quorate/quorate/jepsen/history"
 )
 
 // always is when a history is known from that has no beginning.
@@ -22,7 +24,7 @@ type knowledge struct {
 
 // known is the knowledge of one revision.
 type known struct {
-	*Revision
+	*history.Revision
 	classes map[string]bounds // since when the admissions to a class count
 	names   map[string]bounds // since when a name has been listed, or not
 	longest map[string]time.Duration
@@ -36,9 +38,9 @@ func (b bounds) max(other bounds) bounds {
 }
 
 // learn goes through the revisions.
-func learn(revisions []Revision) *knowledge {
+func learn(revisions []history.Revision) *knowledge {
 	k := &knowledge{}
-	names := map[string]bool{defaultClass: true} // others are never listed, and so known as such
+	names := map[string]bool{history.DefaultClass: true} // others are never listed, and so known as such
 	for i := range revisions {
 		for name := range revisions[i].Policy.Classes {
 			names[name] = true
@@ -57,7 +59,7 @@ func learn(revisions []Revision) *knowledge {
 
 // learnOf says what a revision, the next one, knows of a class and of the name.
 func (k *knowledge) learnOf(name string, now *known) {
-	longest := now.Policy.longest(name)
+	longest := now.Policy.Longest(name)
 	if len(k.revisions) == 0 { // nothing was admitted before
 		now.classes[name], now.names[name] = bounds{always, always}, bounds{always, always}
 		now.longest[name] = longest
@@ -67,9 +69,9 @@ func (k *knowledge) learnOf(name string, now *known) {
 	installed := bounds{now.Began, now.Active}
 	now.classes[name], now.names[name] = before.classes[name], before.names[name]
 	now.longest[name] = max(longest, before.longest[name])
-	if was := before.Policy.longest(name); longest > was {
+	if was := before.Policy.Longest(name); longest > was {
 		since := bounds{always, installed.most}
-		if installed.most != never {
+		if installed.most != history.Never {
 			since.most -= was
 		}
 		// All that was admitted is known while the partition has not lived for longer than that.
@@ -78,7 +80,7 @@ func (k *knowledge) learnOf(name string, now *known) {
 		}
 		now.classes[name] = before.classes[name].max(since)
 	}
-	if before.Policy.resolve(name) != now.Policy.resolve(name) {
+	if before.Policy.Resolve(name) != now.Policy.Resolve(name) {
 		now.names[name] = installed
 	}
 }
@@ -101,19 +103,19 @@ func (k *knowledge) since(number uint64, classes []string) time.Duration {
 // exact is when all limits of a name's rule have become exact.
 func (r *known) exact(name string) bounds {
 	exact := bounds{always, always}
-	for _, l := range r.Policy.rule(name) {
+	for _, l := range r.Policy.Rule(name) {
 		since := bounds{always, always}
-		for _, known := range append([]string{name}, l.over...) {
+		for _, known := range append([]string{name}, l.Over...) {
 			if b, listed := r.names[known]; listed {
 				since = since.max(b)
 			}
 		}
-		for _, class := range l.over {
+		for _, class := range l.Over {
 			since = since.max(r.classes[class])
 		}
 		window := time.Duration(l.Window)
-		from := bounds{since.least + window, never}
-		if since.most != never {
+		from := bounds{since.least + window, history.Never}
+		if since.most != history.Never {
 			from.most = since.most + window
 		}
 		exact = exact.max(from)
@@ -123,7 +125,7 @@ func (r *known) exact(name string) bounds {
 
 // carried is the revision whose rule is enforced beside a name's present one, and until when it is for sure. It is
 // nil when there is none, or when it is not sure which.
-func (k *knowledge) carried(number uint64, name string) (*Revision, time.Duration) {
+func (k *knowledge) carried(number uint64, name string) (*history.Revision, time.Duration) {
 	i, r := k.of(number)
 	until := r.exact(name).least
 	for i > 0 && until > r.Began {
