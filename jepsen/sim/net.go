@@ -119,12 +119,40 @@ func (h host) Transport(_ string, self group.Member, request time.Duration, _ hc
 	h.life.breathe()
 	t := &transport{
 		network: h.network, life: h.life, self: self, timeout: request,
-		requests: make(chan raft.RPC), closed: make(chan struct{}),
+		requests: make(chan raft.RPC), closed: make(chan struct{}), hangups: make(chan raft.ServerID, 8),
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.at[self.Addr] = t
 	return t, nil
+}
+
+// end is what others see of the end of a process: its machine closes its connections, unless it has no power.
+func (n *network) end(m group.Member, dark bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if t := n.at[m.Addr]; t != nil && t.self == m {
+		t.dark = dark
+	}
+	if dark {
+		return
+	}
+	for _, to := range n.at {
+		l := n.link(m.ID, to.self.ID)
+		wait := n.takes(l)
+		if l.cut || to.life.over() {
+			continue
+		}
+		n.flights.Go(func() {
+			if !n.pass(wait) {
+				return
+			}
+			select {
+			case to.hangups <- raft.ServerID(m.ID + "@" + m.Instance):
+			default:
+			}
+		})
+	}
 }
 
 // pass lets time pass; it is false when the network was closed meanwhile.

@@ -112,6 +112,7 @@ func (n *node) end(power bool, why string) {
 		n.clock = n.c.newClock()
 	}
 	n.mu.Unlock()
+	n.c.net.end(p.self, power)
 	n.c.note("%s ends: %s", n.id, why)
 	n.cleanup.Go(p.bury)
 }
@@ -197,6 +198,7 @@ func (p *process) die(err error) {
 	p.n.mu.Unlock()
 	if mine {
 		p.life.end()
+		p.n.c.net.end(p.self, false)
 		p.disk.reboot()
 		p.n.c.note("%s ends itself: %v", p.n.id, err)
 		p.n.cleanup.Go(p.bury)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,8 +22,10 @@ type transport struct {
 	requests chan raft.RPC
 	closed   chan struct{}
 	once     sync.Once
+	hangups  chan raft.ServerID
 
 	heartbeat func(raft.RPC) // guarded by the network's mu
+	dark      bool           // its machine has no power; guarded by the network's mu
 }
 
 var _ group.Transport = (*transport)(nil)
@@ -50,6 +53,22 @@ func (t *transport) Close() error {
 		}
 	})
 	return nil
+}
+
+// Hangups delivers the replicas whose processes have ended.
+func (t *transport) Hangups() <-chan raft.ServerID { return t.hangups }
+
+// Absent reports whether nobody listens at the target, and its machine says so.
+func (t *transport) Absent(id raft.ServerID, target raft.ServerAddress) bool {
+	t.life.breathe()
+	t.mu.Lock()
+	to := t.at[string(target)]
+	node, _, _ := strings.Cut(string(id), "@")
+	l, back := t.link(t.self.ID, node), t.link(node, t.self.ID)
+	gone := (to == nil || to.life.over() && !to.dark) && !l.cut && !back.cut
+	wait := t.takes(l) + t.takes(back)
+	t.mu.Unlock()
+	return t.pass(wait) && gone
 }
 
 // is reports whether the transport is that of the replica with Raft's id.

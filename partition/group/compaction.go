@@ -73,12 +73,12 @@ func (g *RaftGroup) snapshot() error {
 			return ErrClosed
 		}
 	}
-	limits := g.raft.ReloadableConfig()
-	limits.TrailingLogs = max(minTrailing, g.store.Load().EntriesWithin(g.config.Compaction.TrailingBytes))
-	if err := g.raft.ReloadConfig(limits); err != nil {
+	trailing := max(minTrailing, g.store.Load().EntriesWithin(g.config.Compaction.TrailingBytes))
+	err := g.reconfigure(func(c *raft.ReloadableConfig) { c.TrailingLogs = trailing })
+	if err != nil {
 		return fmt.Errorf("group %s: set the trailing log: %w", g.config.Group, err)
 	}
-	err := g.raft.Snapshot().Error()
+	err = g.raft.Snapshot().Error()
 	switch {
 	case err == nil:
 		g.snapshots.Add(1)

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -19,7 +21,8 @@ type layer struct {
 	group    string
 	self     Member
 	accepted chan net.Conn
-	ctx      context.Context // ends when the group closes
+	hangups  chan raft.ServerID // see Transport.Hangups
+	ctx      context.Context    // ends when the group closes
 	cancel   context.CancelFunc
 
 	mu       sync.Mutex // guards the fields below
@@ -35,6 +38,7 @@ func newLayer(l *Listener, group string, self Member) *layer {
 	return &layer{
 		listener: l, group: group, self: self, accepted: make(chan net.Conn),
 		ctx: ctx, cancel: cancel, conns: make(map[*groupConn]struct{}),
+		hangups: make(chan raft.ServerID, maxHangups),
 	}
 }
 
@@ -43,6 +47,25 @@ type groupConn struct {
 	net.Conn
 	layer    *layer
 	incoming bool
+	from     string // the replica at the other end of an incoming one
+}
+
+// Read notes when the other end hangs up, which it does when its process ends.
+func (c *groupConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err != nil && c.incoming && hungUp(err) {
+		select {
+		case c.layer.hangups <- raft.ServerID(c.from):
+		default: // others wait to be looked at already
+		}
+	}
+	return n, err
+}
+
+// hungUp reports whether an error says that nobody is at the other end of a connection.
+func hungUp(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) ||
+		errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EPIPE)
 }
 
 func (c *groupConn) Close() error {
@@ -60,7 +83,7 @@ func (c *groupConn) Close() error {
 
 var errGroupClosing = errors.New("the group is closing")
 
-func (y *layer) track(conn net.Conn, incoming bool) (*groupConn, error) {
+func (y *layer) track(conn net.Conn, incoming bool, from string) (*groupConn, error) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	switch {
@@ -69,7 +92,7 @@ func (y *layer) track(conn net.Conn, incoming bool) (*groupConn, error) {
 	case incoming && y.incoming >= maxGroupConns:
 		return nil, fmt.Errorf("group %q has %d connections already", y.group, y.incoming)
 	}
-	c := &groupConn{Conn: conn, layer: y, incoming: incoming}
+	c := &groupConn{Conn: conn, layer: y, incoming: incoming, from: from}
 	y.conns[c] = struct{}{}
 	if incoming {
 		y.incoming++
@@ -77,8 +100,10 @@ func (y *layer) track(conn net.Conn, incoming bool) (*groupConn, error) {
 	return c, nil
 }
 
-// admit takes an accepted connection into the group, if there is room.
-func (y *layer) admit(conn net.Conn) (*groupConn, error) { return y.track(conn, true) }
+// admit takes an accepted connection of a replica into the group, if there is room.
+func (y *layer) admit(conn net.Conn, from string) (*groupConn, error) {
+	return y.track(conn, true, from)
+}
 
 // deliver hands an admitted connection to the transport.
 func (y *layer) deliver(c *groupConn) error {
@@ -164,7 +189,7 @@ func (y *layer) dial(replica, address string, timeout time.Duration) (net.Conn, 
 		return nil, err
 	}
 	tune(conn)
-	c, err := y.track(conn, false)
+	c, err := y.track(conn, false, "")
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}

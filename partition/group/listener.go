@@ -20,6 +20,8 @@ const (
 	maxPreambles = 64
 	// placeTimeout is how long a new connection waits for the place of one that was ended for it.
 	placeTimeout = 100 * time.Millisecond
+	// maxHangups bounds the hang-ups that a group has not looked at yet.
+	maxHangups = 8
 	// maxGroupConns bounds the accepted connections of one group: a peer uses about five.
 	maxGroupConns = 128
 	// refusalLogInterval is how often a refused connection is logged at most.
@@ -266,7 +268,7 @@ func (l *Listener) receive(conn net.Conn) error {
 		return l.refuse(conn, refusalNode, fmt.Sprintf("node %q looks for replica %q of group %q, this is %q: "+
 			"the node has another data directory now", p.from, p.to, p.group, self))
 	}
-	tracked, err := g.admit(conn)
+	tracked, err := g.admit(conn, p.from)
 	if err != nil {
 		return l.refuse(conn, refusalBusy, err.Error())
 	}

@@ -158,23 +158,23 @@ func TestGroupConnections(t *testing.T) {
 	var peers []net.Conn
 	for range maxGroupConns {
 		here, there := net.Pipe()
-		c, err := y.admit(here)
+		c, err := y.admit(here, "b")
 		must(t, err)
 		conns, peers = append(conns, c), append(peers, there)
 	}
 	here, _ := net.Pipe()
-	if _, err := y.admit(here); err == nil {
+	if _, err := y.admit(here, "b"); err == nil {
 		t.Error("one too many was admitted")
 	}
 	must(t, conns[0].Close())
-	if _, err := y.admit(here); err != nil {
+	if _, err := y.admit(here, "b"); err != nil {
 		t.Errorf("there is room again: %v", err)
 	}
 	must(t, y.Close())
 	if _, err := peers[1].Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("a connection outlived its group: %v", err)
 	}
-	if _, err := y.admit(here); !errors.Is(err, errGroupClosing) {
+	if _, err := y.admit(here, "b"); !errors.Is(err, errGroupClosing) {
 		t.Errorf("admitted after Close: %v", err)
 	}
 	if _, err := y.Accept(); !errors.Is(err, net.ErrClosed) {

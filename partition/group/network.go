@@ -15,6 +15,12 @@ type Transport interface {
 	raft.Transport
 	raft.WithPreVote // without it Raft silently does without pre-votes
 	raft.WithClose
+	// Hangups delivers a replica that closed a connection to this one, as all do when their process ends. It is a hint:
+	// some are left out, and one that closes a connection may be well.
+	Hangups() <-chan raft.ServerID
+	// Absent connects to a replica, and reports whether it is certain that its process does not run there. It waits a
+	// few hundred milliseconds at the most, and is not certain of one that does not answer.
+	Absent(id raft.ServerID, target raft.ServerAddress) bool
 }
 
 // Network gives groups their transports. *Listener is the one of the product.
@@ -39,14 +45,17 @@ func (l *Listener) Transport(group string, self Member, request time.Duration, l
 }
 
 func newSocketTransport(stream *layer, request time.Duration, logger hclog.Logger) *socketTransport {
-	return &socketTransport{raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		Stream: stream, Timeout: request, Logger: logger,
-		MaxPool: transportPool, MaxRPCsInFlight: maxRequestsInFlight, MsgpackUseNewTimeFormat: true,
-	})}
+	return &socketTransport{stream: stream, NetworkTransport: raft.NewNetworkTransportWithConfig(
+		&raft.NetworkTransportConfig{
+			Stream: stream, Timeout: request, Logger: logger,
+			MaxPool: transportPool, MaxRPCsInFlight: maxRequestsInFlight, MsgpackUseNewTimeFormat: true,
+		},
+	)}
 }
 
 const (
 	transportPool       = 3 // idle connections kept for each peer
+	absentTimeout       = 300 * time.Millisecond
 	maxRequestsInFlight = 2 // AppendEntries on their way to one peer; more only adds latency
 )
 
@@ -54,6 +63,20 @@ const (
 // the replica's id to the target, so that the preamble can name it.
 type socketTransport struct {
 	*raft.NetworkTransport
+	stream *layer
+}
+
+// Hangups delivers the replicas that close connections.
+func (s *socketTransport) Hangups() <-chan raft.ServerID { return s.stream.hangups }
+
+// Absent connects to a replica. A process that stands still is not absent: its machine takes the connection.
+func (s *socketTransport) Absent(id raft.ServerID, target raft.ServerAddress) bool {
+	conn, err := s.stream.dial(string(id), string(target), absentTimeout)
+	if err != nil {
+		return hungUp(err)
+	}
+	_ = conn.Close() // it was opened to see whether it can be
+	return false
 }
 
 // AppendEntriesPipeline opens a pipeline to a peer.

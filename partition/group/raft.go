@@ -33,6 +33,7 @@ type RaftGroup struct {
 	closing   chan struct{}
 	loops     sync.WaitGroup
 	admin     sync.Mutex // one change of members or leader at a time
+	reload    sync.Mutex // one change of Raft's configuration at a time
 
 	mu        sync.Mutex // guards the fields below
 	pending   map[*proposal]struct{}
@@ -71,6 +72,7 @@ func Open(c Config) (*RaftGroup, error) {
 		g.transport.campaign()
 	}
 	g.loops.Go(g.watchLeadership)
+	g.loops.Go(g.watchLeader)
 	g.loops.Go(g.runCompactor)
 	g.stored() // the log may have been left over its size
 	return g, nil
@@ -175,6 +177,15 @@ func (v *requestView) beginsAfter(index uint64) (Position, bool) {
 		return Position{}, false
 	}
 	return s.BeginsAfter(index)
+}
+
+// reconfigure changes what Raft takes while it runs.
+func (g *RaftGroup) reconfigure(change func(*raft.ReloadableConfig)) error {
+	g.reload.Lock()
+	defer g.reload.Unlock()
+	c := g.raft.ReloadableConfig()
+	change(&c)
+	return g.raft.ReloadConfig(c)
 }
 
 // checkInstall compares Raft's memory with the disk after a snapshot install. When the replaced log
