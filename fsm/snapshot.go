@@ -31,6 +31,14 @@ type Snapshot struct {
 	next     int // frame
 	written  int // shards
 	before   [numShards]*before
+	scratch  scratch
+}
+
+// scratch is memory that one shard after the other is put in order in, so that a snapshot makes little work for the
+// garbage collector: that would hold entries up.
+type scratch struct {
+	names []thing[string]
+	ids   []thing[recordID]
 }
 
 // before is what has changed in a shard since the snapshot began, encoded as it was then; nil stands for
@@ -83,9 +91,11 @@ func (s *Snapshot) Next(b []byte) (piece []byte, more bool) {
 		r := s.policies[i-1]
 		return appendFrame(b, r.policy.AppendBinary(binary.AppendUvarint(nil, uint64(r.number())))), true
 	case shard < numShards:
-		payload := s.m.appendShard(nil, s.m.shards[shard], s.before[shard])
+		at := len(b)
+		b = s.m.appendShard(append(b, make([]byte, frameHeadBytes)...), s.m.shards[shard], s.before[shard], &s.scratch)
+		putFrameHead(b[at:])
 		s.written, s.before[shard] = shard+1, nil // later changes are not ours
-		return appendFrame(b, payload), true
+		return b, true
 	case begun < 0:
 		img := s.images[shard-numShards]
 		return appendFrame(b, append(appendSlotDigest(nil, img.SlotDigest), img.data...)), true
@@ -146,10 +156,21 @@ func keep[K comparable](in map[K][]byte, id K, there bool, encode func() []byte)
 	}
 }
 
+// frameHeadBytes are before a frame's payload: its length and its CRC.
+const frameHeadBytes = 8
+
 func appendFrame(b, payload []byte) []byte {
-	b = binary.LittleEndian.AppendUint32(b, uint32(len(payload)))
-	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(payload, castagnoli))
-	return append(b, payload...)
+	at := len(b)
+	b = append(append(b, make([]byte, frameHeadBytes)...), payload...)
+	putFrameHead(b[at:])
+	return b
+}
+
+// putFrameHead completes a frame whose payload follows the room for its head.
+func putFrameHead(frame []byte) {
+	payload := frame[frameHeadBytes:]
+	binary.LittleEndian.PutUint32(frame, uint32(len(payload)))
+	binary.LittleEndian.PutUint32(frame[4:], crc32.Checksum(payload, castagnoli))
 }
 
 // liveRevisions are the revisions that are in force or may be carried, those of a sealed import included, oldest
@@ -244,12 +265,12 @@ func appendName(b []byte, nm *name) []byte {
 }
 
 // appendShard encodes a shard as it was when was began to be kept; nil for as it is.
-func (m *Machine) appendShard(b []byte, s *shard, was *before) []byte {
+func (m *Machine) appendShard(b []byte, s *shard, was *before, memory *scratch) []byte {
 	if was == nil {
 		was = &before{}
 	}
 	var keys []*key
-	b = appendAll(b, &s.byName, was.principals, strings.Compare,
+	b, memory.names = appendAll(b, memory.names, &s.byName, was.principals, strings.Compare,
 		func(r ref) string { return s.principals.at(r).name },
 		func(b []byte, r ref) []byte {
 			p := s.principals.at(r)
@@ -257,36 +278,42 @@ func (m *Machine) appendShard(b []byte, s *shard, was *before) []byte {
 			return appendPrincipal(b, p.name, keys)
 		})
 	compare := func(x, y recordID) int { return bytes.Compare(x[:], y[:]) }
-	b = appendAll(b, &s.byID, was.records, compare,
+	b, memory.ids = appendAll(b, memory.ids, &s.byID, was.records, compare,
 		func(r ref) recordID { return s.records.at(r).id },
 		func(b []byte, r ref) []byte { return appendRecord(b, s.records.at(r), m.textOf(s.records.at(r))) })
-	return appendAll(b, &s.byCaller, was.denials, compare,
+	b, memory.ids = appendAll(b, memory.ids, &s.byCaller, was.denials, compare,
 		func(r ref) recordID { return s.denials.at(r).of },
 		func(b []byte, r ref) []byte { return appendDenials(b, s.denials.at(r)) })
+	clear(memory.names[:cap(memory.names)]) // the names are those of the shard
+	return b
 }
 
-// appendAll encodes what is there, but as it was where that is known, in the order of the ids.
+// thing is what a shard has under an id.
+type thing[K comparable] struct {
+	id  K
+	ref ref // 0: as it was
+}
+
+// appendAll encodes what is there, but as it was where that is known, in the order of the ids. It puts them in order in
+// the memory of things, which it returns.
 func appendAll[K comparable](
-	b []byte, now *index, was map[K][]byte, compare func(x, y K) int, idOf func(ref) K, encode func([]byte, ref) []byte,
-) []byte {
-	type thing struct {
-		id  K
-		ref ref // 0: as it was
-	}
-	things := make([]thing, 0, now.n+len(was))
+	b []byte, things []thing[K], now *index, was map[K][]byte, compare func(x, y K) int, idOf func(ref) K,
+	encode func([]byte, ref) []byte,
+) ([]byte, []thing[K]) {
+	things = slices.Grow(things[:0], now.n+len(was))
 	for r := range now.each {
 		if id := idOf(r); len(was) == 0 {
-			things = append(things, thing{id, r})
+			things = append(things, thing[K]{id, r})
 		} else if _, changed := was[id]; !changed {
-			things = append(things, thing{id, r})
+			things = append(things, thing[K]{id, r})
 		}
 	}
 	for id, old := range was {
 		if old != nil {
-			things = append(things, thing{id, 0})
+			things = append(things, thing[K]{id, 0})
 		}
 	}
-	slices.SortFunc(things, func(x, y thing) int { return compare(x.id, y.id) })
+	slices.SortFunc(things, func(x, y thing[K]) int { return compare(x.id, y.id) })
 	b = binary.AppendUvarint(b, uint64(len(things)))
 	for _, t := range things {
 		if t.ref == 0 {
@@ -295,7 +322,7 @@ func appendAll[K comparable](
 			b = encode(b, t.ref)
 		}
 	}
-	return b
+	return b, things
 }
 
 func appendPrincipal(b []byte, name string, keys []*key) []byte {
