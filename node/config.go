@@ -359,8 +359,9 @@ func LoadConfig(path string, environ []string) (*Config, error) {
 		TransformFunc: func(name, value string) (string, any) {
 			name = strings.ToLower(strings.TrimPrefix(name, envPrefix))
 			name = strings.ReplaceAll(name, "__", ".")
-			// Others set such names too: Kubernetes makes QUORATE_SERVICE_HOST of a service's name.
-			if !known.Exists(name) {
+			// Others set such names too: Kubernetes makes QUORATE_SERVICE_HOST of a service's name. The name of a
+			// section is no field either.
+			if _, section := known.Get(name).(map[string]any); section || !known.Exists(name) {
 				return "", nil
 			}
 			return name, value

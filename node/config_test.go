@@ -37,6 +37,7 @@ func TestLoadConfig(t *testing.T) {
 	c, err := LoadConfig(path, []string{
 		"QUORATE_CLOCK__MAX_DRIFT_PPM=800", "QUORATE_LOG__LEVEL=debug", "QUORATE_ADDR=127.0.0.1:9", "HOME=/x",
 		"QUORATE_SERVICE_HOST=10.0.0.1", "QUORATE_PORT_7070_TCP=tcp://10.0.0.1:7070",
+		"QUORATE_CLOCK=/a/file",
 	})
 	if err != nil {
 		t.Fatal(err)
