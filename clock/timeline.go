@@ -6,6 +6,8 @@ import (
 	"math"
 	"math/bits"
 	"sync"
+
+	"github.com/quorate/quorate/internal/guard"
 )
 
 // The bound of the drift of a machine's clocks, in parts per million.
@@ -101,7 +103,17 @@ func (t *Timeline) Applied(at int64, term uint64, wallBound int64) {
 		return
 	}
 	t.mine = 0
-	t.anchor = anchor{at: at, read: t.source.Read()}
+	t.drop(at)
+}
+
+// drop drops the anchor at a partition time that the log has now.
+func (t *Timeline) drop(at int64) {
+	if guard.On(guard.Anchor) || t.anchor.at == 0 {
+		t.anchor = anchor{at: at, read: t.source.Read()}
+	}
+	if !guard.On(guard.OwnReadings) {
+		t.anchor.read = keptReading(at, t.anchor.read)
+	}
 }
 
 // Restored notes that a snapshot with this partition time has taken the place of the state.
@@ -110,13 +122,16 @@ func (t *Timeline) Restored(at, wallBound int64) {
 	defer t.mu.Unlock()
 	t.note(at, wallBound)
 	t.mine = 0
-	t.anchor = anchor{at: at, read: t.source.Read()}
+	t.drop(at)
 }
 
 // note keeps what the last entry carries. One that may have been stamped after the start ends the bridge
 // for good: the partition is not down.
 func (t *Timeline) note(at, wallBound int64) {
 	t.last, t.bound = at, wallBound
+	if !guard.On(guard.OwnReadings) {
+		keptReading(at, t.source.Read())
+	}
 	if wallBound >= t.earliest {
 		t.earliest = 0
 	}
@@ -136,7 +151,13 @@ func (t *Timeline) Lead(term uint64) {
 		// start at least this much had passed, and what came after it is for the clocks to tell.
 		t.anchor = anchor{at: later(t.last, t.slowed(t.earliest-t.bound)), read: t.started}
 	}
-	t.term, t.drawn, t.earliest = term, 0, 0
+	t.term, t.earliest = term, 0
+	if guard.On(guard.FreshLeadership) {
+		t.drawn = 0
+	}
+	if !guard.On(guard.AnchoredStamp) {
+		t.anchor = anchor{at: t.source.Wall().Nanos, read: t.source.Read()}
+	}
 }
 
 // Resign ends the present leadership.
@@ -154,7 +175,9 @@ func (t *Timeline) Stamp(term uint64) (int64, error) {
 	if term == 0 || term != t.term {
 		return 0, ErrNotLeading
 	}
-	t.drawn = max(t.drawn, t.at(t.source.Read()))
+	if now := t.at(t.source.Read()); now > t.drawn || !guard.On(guard.MonotoneTime) {
+		t.drawn = now
+	}
 	return t.drawn, nil
 }
 
@@ -176,6 +199,9 @@ func wallError(w Wall) int64 { return max(w.ErrorNanos, minWallErrorNanos) }
 func (t *Timeline) at(now Reading) int64 {
 	a := &t.anchor
 	mono, raw := now.Mono-a.read.Mono, now.Raw-a.read.Raw
+	if !guard.On(guard.SlowerClock) {
+		return later(a.at, t.slowed(max(mono, raw)))
+	}
 	a.behind = max(a.behind, raw-mono)
 	return later(a.at, t.slowed(raw-a.behind))
 }
@@ -185,6 +211,9 @@ func (t *Timeline) at(now Reading) int64 {
 func (t *Timeline) slowed(span int64) int64 {
 	if span <= 0 {
 		return 0
+	}
+	if !guard.On(guard.DriftSlowdown) {
+		return span
 	}
 	return mulDiv(span, million-t.ppm, million, false)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/quorate/quorate/internal/guard"
 	"github.com/quorate/quorate/policy"
 )
 
@@ -52,7 +53,7 @@ func (m *Machine) decide(p *caller, c *Check) Decision {
 	if err := ValidateCheck(c); err != nil {
 		return m.refuse(ReasonInvalidArgument, err.Error())
 	}
-	if r, epoch := m.serves(p.slot, c.RouteEpoch); r != ReasonUnspecified {
+	if r, epoch := m.serves(p.slot, c.RouteEpoch); r != ReasonUnspecified && guard.On(guard.CheckedAtApply) {
 		d := m.refuse(r, "")
 		d.Epoch = epoch
 		return d
@@ -64,6 +65,7 @@ func (m *Machine) decide(p *caller, c *Check) Decision {
 		return d
 	}
 	switch at := c.PolicyRevision; {
+	case !guard.On(guard.CheckedAtApply):
 	case at != 0 && at < m.rev.number():
 		return m.refuse(ReasonPolicyStale, "")
 	case at > m.rev.number():
@@ -74,6 +76,12 @@ func (m *Machine) decide(p *caller, c *Check) Decision {
 	case ReasonAllowed:
 		return m.allow(p, c, charges)
 	case ReasonQuotaExhausted:
+		switch {
+		case !guard.On(guard.AllOrNothing):
+			m.consume(p, charges[:len(charges)-1])
+		case !guard.On(guard.FreeDenial):
+			m.consume(p, charges)
+		}
 		d.Recorded = m.recordDenial(p, c, &d, m.lookUp(c.Class).settings.ReplayHorizonNanos)
 	}
 	return d
@@ -83,9 +91,9 @@ func (m *Machine) decide(p *caller, c *Check) Decision {
 func (m *Machine) serves(slot Slot, epoch Epoch) (Reason, Epoch) {
 	r, owned := m.owned.find(slot)
 	switch {
-	case !owned || r.Epoch != epoch:
+	case (!owned || r.Epoch != epoch) && guard.On(guard.OwnershipEpoch):
 		return ReasonWrongEpoch, r.Epoch
-	case r.FrozenBy != 0:
+	case r.FrozenBy != 0 && guard.On(guard.FreezeStops):
 		return ReasonFrozen, r.Epoch
 	}
 	return ReasonUnspecified, r.Epoch
@@ -112,6 +120,17 @@ func (m *Machine) allow(p *caller, c *Check, charges []charged) Decision {
 	if !m.roomForKeys(p, charges) {
 		return m.refuse(ReasonCapacity, "the partition holds as many keys as it may")
 	}
+	m.consume(p, charges)
+	d := m.refuse(ReasonAllowed, "")
+	d.Limits = m.stand(distinct(charges))
+	d.Remaining = least(d.Limits)
+	m.recordAllow(p, c, &d, m.lookUp(c.Class).settings.ReplayHorizonNanos)
+	d.Recorded = true
+	return d
+}
+
+// consume appends charges to the logs of p. The caller has checked the bounds.
+func (m *Machine) consume(p *caller, charges []charged) {
 	m.keepPrincipal(p.shard, p.name, p.ref)
 	for i := range charges {
 		for _, of := range charges[i].classes {
@@ -122,12 +141,6 @@ func (m *Machine) allow(p *caller, c *Check, charges []charged) Decision {
 			m.admit(p.shard.principals.at(p.ref), k, charges[i].cost)
 		}
 	}
-	d := m.refuse(ReasonAllowed, "")
-	d.Limits = m.stand(distinct(charges))
-	d.Remaining = least(d.Limits)
-	m.recordAllow(p, c, &d, m.lookUp(c.Class).settings.ReplayHorizonNanos)
-	d.Recorded = true
-	return d
 }
 
 // roomForKeys reports whether the keys that charges would make are within the bounds.
@@ -174,7 +187,7 @@ func distinct(charges []charged) []applied {
 }
 
 // judge decides the charges of c in order, each counting what the earlier ones would take. The answer
-// is the first that is not an allow. The charges are valid until the next check.
+// is the first that is not an allow; the charges are those up to it, and valid until the next check.
 func (m *Machine) judge(p *caller, c *Check) (Decision, []charged) {
 	m.charges, m.limits = m.charges[:0], m.limits[:0]
 	for i := -1; i < len(c.Also); i++ {
@@ -187,14 +200,15 @@ func (m *Machine) judge(p *caller, c *Check) (Decision, []charged) {
 			return m.refuse(ReasonEndpointDisabled, ""), nil
 		}
 		limits, carried := m.applicable(p, rule, charge)
-		if d, ok := m.fits(limits, m.charges, charge.Cost); !ok {
-			return d, nil
-		}
 		classes := rule.counts[:]
 		if len(carried) > 0 {
 			classes = m.countedBy(charge.Class, carried)
 		}
+		d, ok := m.fits(limits, m.charges, charge.Cost)
 		m.charges = append(m.charges, charged{classes, limits, charge.Cost})
+		if !ok {
+			return d, m.charges
+		}
 	}
 	return m.refuse(ReasonAllowed, ""), m.charges
 }
@@ -233,7 +247,7 @@ func (m *Machine) applicable(p *caller, rule *ruling, charge *Charge) ([]applied
 	m.appendLimits(m.rev, rule.resolved, rule.group, p, charge)
 	limits := m.limits[begin:]
 	nm := rule.name
-	if nm.settled <= m.now {
+	if nm.settled <= m.now || !guard.On(guard.CarriedRules) {
 		return limits, nil
 	}
 	exactAt := always
@@ -312,10 +326,11 @@ func (m *Machine) fits(limits []applied, earlier []charged, cost int64) (Decisio
 			return m.refuse(ReasonCostExceedsLimit,
 				fmt.Sprintf("the cost is above limit %q of %d: it can never be allowed", l.limit.Name, l.limit.Max)), false
 		}
-		if saturatingAdd(m.usage(l), most) <= uint64(l.limit.Max) {
+		if used := saturatingAdd(m.usage(l), most); used <= uint64(l.limit.Max) ||
+			!guard.On(guard.ExactLimit) && used == uint64(l.limit.Max)+1 {
 			continue
 		}
-		if at := m.deadline(l, most); denied < 0 || at > retryAt {
+		if at := m.deadline(l, most); denied < 0 || at > retryAt && guard.On(guard.LatestDeadline) {
 			denied, retryAt = i, at
 		}
 	}
@@ -361,6 +376,14 @@ func (m *Machine) each(l *applied, f func(log *rolling, after Time)) {
 // is held for it: it was exact, and a class that is listed again begins to be known only now.
 func (m *Machine) countsAfter(l *applied, of *class) Time {
 	since := m.now - Time(l.limit.WindowNanos)
+	switch {
+	case !guard.On(guard.WholeWindow):
+		since += Time(l.limit.WindowNanos / 100)
+	case !guard.On(guard.WindowEdge):
+		since++
+	case !guard.On(guard.EndsInTime):
+		since = min(since, m.birth)
+	}
 	if l.carried {
 		return since
 	}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/quorate/quorate/internal/guard"
 	"github.com/quorate/quorate/policy"
 )
 
@@ -87,13 +88,15 @@ func New() *Machine {
 // Step applies one entry, which the log holds in entryTerm, and returns its answers. It is a function
 // of the state and the entry alone. A policy that Needs asks for must have been set.
 func (m *Machine) Step(entryTerm uint64, e *Entry) *Answers {
-	if e.Term != entryTerm {
+	if e.Term != entryTerm && guard.On(guard.TermOfStamp) {
 		return &Answers{Refused: ReasonStaleTerm, Time: m.now}
 	}
 	if m.rev == nil && e.Kind != KindBirth {
 		return &Answers{Refused: ReasonUnborn}
 	}
-	m.now = max(m.now, e.Stamp)
+	if e.Stamp > m.now || !guard.On(guard.MonotoneTime) {
+		m.now = e.Stamp
+	}
 	m.wallBound = e.WallBound
 	a := &Answers{}
 	if e.Kind != KindBatch {
@@ -262,6 +265,9 @@ func (m *Machine) HorizonOf(apiClass string) int64 {
 
 func (m *Machine) sortedClasses() []*class {
 	out := make([]*class, 0, len(m.classes))
+	if !guard.On(guard.SortedWalk) {
+		return slices.AppendSeq(out, maps.Values(m.classes))
+	}
 	for _, n := range slices.Sorted(maps.Keys(m.classes)) {
 		out = append(out, m.classes[n])
 	}

@@ -1,6 +1,10 @@
 package fsm
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/quorate/quorate/internal/guard"
+)
 
 // packed are the slots of an import that is active and whose images are not unpacked yet. A slot is unpacked when
 // something is asked of it, and otherwise some of them with each batch, so that to activate an import costs the
@@ -114,11 +118,15 @@ func (m *Machine) bring(h *held) {
 		c := m.callerOf(p.name)
 		m.keepPrincipal(c.shard, c.name, c.ref)
 		for _, k := range p.keys {
-			m.bringKey(&c, *k)
+			if guard.On(guard.UsageInHandoff) {
+				m.bringKey(&c, *k)
+			}
 		}
 	}
 	for i := range h.records {
-		m.bringRecord(&h.records[i])
+		if guard.On(guard.ReplayInHandoff) {
+			m.bringRecord(&h.records[i])
+		}
 	}
 	for i := range h.denials {
 		m.bringDenials(h.denials[i])

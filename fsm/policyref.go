@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/quorate/quorate/internal/guard"
 	"github.com/quorate/quorate/policy"
 )
 
@@ -65,7 +66,7 @@ func (r *PolicyRef) Check(p *policy.Policy) error {
 // must be set before the Step.
 func (m *Machine) Needs(entryTerm uint64, e *Entry) []*Install {
 	switch {
-	case e.Term != entryTerm:
+	case e.Term != entryTerm && guard.On(guard.TermOfStamp):
 	case e.Kind == KindBirth && m.rev == nil:
 		return []*Install{&e.Birth.Install}
 	case m.rev == nil:

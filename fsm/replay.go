@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/dchest/siphash"
+
+	"github.com/quorate/quorate/internal/guard"
 )
 
 // maxReplayHorizon is the longest replay horizon that a policy can set. The labels of ended revisions
@@ -121,6 +123,9 @@ func (m *Machine) roomForAllow(gateway string) bool {
 // recordAllow records an allow. The caller has found room for it.
 func (m *Machine) recordAllow(p *caller, c *Check, d *Decision, horizonNanos int64) {
 	m.allows++
+	if !guard.On(guard.WholeHorizon) {
+		horizonNanos -= horizonNanos / 100
+	}
 	m.addRecord(p, record{
 		id: p.id, payload: m.payloadOf(c), ends: m.now + Time(horizonNanos), remaining: d.Remaining,
 		revision: d.Revision, name: m.gateways.use(c.Gateway), slot: p.slot, allowed: true,

@@ -2,6 +2,8 @@ package fsm
 
 import (
 	"strings"
+
+	"github.com/quorate/quorate/internal/guard"
 )
 
 // Shards divide the state so that a snapshot can be written piece by piece beside the entries that go
@@ -238,7 +240,7 @@ func (m *Machine) admit(p *principal, k *key, cost int64) {
 // sweep forgets what has ended, the earliest first, at most limit things. What is in a frozen slot
 // stays as it is.
 func (m *Machine) sweep(limit int) {
-	for limit > 0 {
+	for limit > 0 && guard.On(guard.Forgetting) {
 		first := m.calendar.first()
 		if first.at > m.now {
 			return
@@ -314,5 +316,5 @@ func (m *Machine) unpark() {
 // frozen reports that nothing in s ends: it is frozen, or it was and is about to be dropped.
 func (m *Machine) frozen(s Slot) bool {
 	r, ok := m.owned.find(s)
-	return ok && r.FrozenBy != 0 || !ok && contains(m.leaving, s)
+	return ok && r.FrozenBy != 0 && guard.On(guard.FrozenStill) || !ok && contains(m.leaving, s)
 }

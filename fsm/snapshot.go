@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/quorate/quorate/internal/guard"
 )
 
 // A snapshot is a magic number with the format's version, then frames: the configuration, each policy
@@ -278,6 +280,9 @@ func (m *Machine) appendShard(b []byte, s *shard, was *before, memory *scratch) 
 			return appendPrincipal(b, p.name, keys)
 		})
 	compare := func(x, y recordID) int { return bytes.Compare(x[:], y[:]) }
+	if !guard.On(guard.ReplayInSnapshot) {
+		return append(b, 0, 0)
+	}
 	b, memory.ids = appendAll(b, memory.ids, &s.byID, was.records, compare,
 		func(r ref) recordID { return s.records.at(r).id },
 		func(b []byte, r ref) []byte { return appendRecord(b, s.records.at(r), m.textOf(s.records.at(r))) })

@@ -17,6 +17,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorate/quorate/clock"
+	"github.com/quorate/quorate/internal/chaos"
+	"github.com/quorate/quorate/internal/guard"
 	"github.com/quorate/quorate/internal/identity"
 	"github.com/quorate/quorate/node/admin"
 	"github.com/quorate/quorate/node/gossip"
@@ -107,6 +109,12 @@ func Start(ctx context.Context, cfg *Config, version string, logger *slog.Logger
 func (n *Node) open(ctx context.Context) (err error) {
 	if n.source, err = clock.System(); err != nil {
 		return err
+	}
+	n.source = chaos.Clock(n.source)
+	if !guard.On(guard.OwnReadings) {
+		if err := clock.KeepReadings(n.cfg.DataDir); err != nil {
+			return err
+		}
 	}
 	n.wall = clock.NewWallWatch(n.source, n.logger)
 	if err := n.openIdentity(); err != nil {

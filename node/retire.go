@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/quorate/quorate/control/state"
+	"github.com/quorate/quorate/internal/guard"
 	"github.com/quorate/quorate/partition/storage"
 )
 
@@ -17,7 +18,7 @@ import (
 // nothing: it may not be made yet.
 func hasEnded(s *state.State, id string) bool {
 	number, ok := partitionNumber(id)
-	if !ok || !s.Born || number >= s.NextPartition {
+	if !ok || (!s.Born || number >= s.NextPartition) && guard.On(guard.EndedByLog) {
 		return false
 	}
 	_, there := s.Partition(number)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/internal/guard"
 	"github.com/quorate/quorate/partition/group"
 	"github.com/quorate/quorate/quotaerr"
 )
@@ -40,6 +41,10 @@ func (p *Partition) Install(ctx context.Context, ref fsm.PolicyRef) error {
 	}
 	if err != nil {
 		return fmt.Errorf("partition %s: install policy revision %d: %w", p.cfg.ID, ref.Revision, err)
+	}
+	if !guard.On(guard.PolicyInLog) {
+		p.replica.installHere(ref, found)
+		return nil
 	}
 	_, err = p.owner.order(ctx, &fsm.Entry{Kind: fsm.KindInstall, Install: &fsm.Install{PolicyRef: ref}})
 	return err

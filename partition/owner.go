@@ -10,6 +10,7 @@ import (
 
 	"github.com/quorate/quorate/clock"
 	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/internal/guard"
 	"github.com/quorate/quorate/partition/group"
 	"github.com/quorate/quorate/quotaerr"
 )
@@ -54,6 +55,7 @@ type owner struct {
 	progress atomic.Int64  // nanoseconds from started to when an entry last left or came through
 	decided  atomic.Int64  // checks that were answered
 	proposed time.Time     // of the last entry
+	early    int64         // a stamp that was drawn too early; 0 with guard.StampAfterClose
 	term     atomic.Uint64 // that the timeline leads; 0 none; set by run's goroutine only
 	roles    *roles
 	buffer   []byte
@@ -242,6 +244,9 @@ func (o *owner) makeWay() {
 
 // commit waits for a place in flight, closes a batch and sends it on its way.
 func (o *owner) commit(ctx context.Context) {
+	if !guard.On(guard.StampAfterClose) {
+		o.early, _ = o.timeline.Stamp(o.term.Load())
+	}
 	select {
 	case o.slots <- struct{}{}:
 	case <-ctx.Done():
@@ -305,6 +310,9 @@ func (o *owner) propose(batch []*request, place *place) {
 	o.foresee(batch, e)
 	landed := o.foreseer.depart(e.Checks)
 	p := o.put(e)
+	if !guard.On(guard.AnswerAfterCommit) {
+		batch = o.answerEarly(batch, e)
+	}
 	o.waiters.Go(func() {
 		<-p.Done()
 		o.progressed()
@@ -351,6 +359,9 @@ func (o *owner) stamp(e *fsm.Entry) error {
 	stamp, err := o.timeline.Stamp(term)
 	if err != nil {
 		return err
+	}
+	if !guard.On(guard.StampAfterClose) && o.early != 0 {
+		stamp, o.early = o.early, 0
 	}
 	e.Term, e.Stamp, e.WallBound = term, fsm.Time(stamp), o.timeline.WallBound()
 	return nil

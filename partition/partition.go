@@ -13,6 +13,8 @@ import (
 
 	"github.com/quorate/quorate/clock"
 	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/internal/chaos"
+	"github.com/quorate/quorate/internal/guard"
 	"github.com/quorate/quorate/partition/agreement"
 	"github.com/quorate/quorate/partition/group"
 	"github.com/quorate/quorate/policy"
@@ -110,6 +112,7 @@ func Open(cfg Config) (*Partition, error) {
 		policy:  func(ref fsm.PolicyRef) (*policy.Policy, error) { return cfg.Policy(ctx, ref) },
 		closing: func() bool { return ctx.Err() != nil }, crowded: p.crowd,
 		fatal: func(err error) { cfg.Fatal(fmt.Errorf("partition %s: %w", cfg.ID, err)) },
+		tap:   chaos.NewTap(cfg.NodeID, cfg.ID),
 	})
 	if p.group, err = cfg.Open(p.replica); err != nil {
 		cancel()
@@ -208,6 +211,7 @@ func (p *Partition) Close() error {
 	err := p.group.Close()
 	p.inquiry.Load().Close()
 	<-p.done
+	p.replica.tap.Flush()
 	return err
 }
 
@@ -253,13 +257,20 @@ func (p *Partition) answerTo(out outcome) (Answer, error) {
 
 // Peek tells a usage as of a committed entry, if this node leads the partition.
 func (p *Partition) Peek(ctx context.Context, peek fsm.Peek) (UsageAnswer, error) {
+	if !guard.On(guard.LoggedPeek) {
+		return p.peekHere(&peek)
+	}
 	r := newRequest(ctx, "")
 	r.peek = &peek
 	out := p.owner.ask(r)
 	if out.err != nil {
 		return UsageAnswer{}, out.err
 	}
-	u := out.usage
+	return p.usageOf(out.usage)
+}
+
+// usageOf is what the outcome of a peek means to its caller.
+func (p *Partition) usageOf(u *fsm.Usage) (UsageAnswer, error) {
 	if err := refusal(u.Reason, u.Detail, u.Epoch, u.Revision); err != nil {
 		return UsageAnswer{}, err
 	}

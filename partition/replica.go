@@ -10,6 +10,7 @@ import (
 
 	"github.com/quorate/quorate/clock"
 	"github.com/quorate/quorate/fsm"
+	"github.com/quorate/quorate/internal/chaos"
 	"github.com/quorate/quorate/partition/group"
 	"github.com/quorate/quorate/policy"
 )
@@ -44,7 +45,7 @@ const (
 
 func (n named) many() bool { return n.policies >= mostNamed || n.numBytes >= mostNamedBytes }
 
-// replicaConfig is what a Replica needs. All fields are required; the functions but policy must not block.
+// replicaConfig is what a Replica needs. All fields but the tap are required; the functions but policy must not block.
 type replicaConfig struct {
 	timeline *clock.Timeline
 	level    fsm.Level // the highest that this program knows
@@ -58,6 +59,7 @@ type replicaConfig struct {
 	policy  func(ref fsm.PolicyRef) (*policy.Policy, error)
 	closing func() bool
 	crowded func() // told that the log names too many policies
+	tap     chaos.Tap
 }
 
 var _ group.Applier = (*Replica)(nil)
@@ -91,6 +93,7 @@ func (r *Replica) Apply(index, term uint64, data []byte, live bool) any {
 	}
 	differs := r.differing(e.Basis)
 	answers, crowded := r.step(index, term, e)
+	r.tap.Applied(index, term, data, e, answers, r.machine)
 	r.mu.Unlock()
 	if differs {
 		r.differs(e.Basis.Index)
@@ -299,6 +302,7 @@ func (r *Replica) Restore(from io.Reader) error {
 	r.history, r.named = digestRing{}, named{}
 	r.history.add(r.index, machine.Digest())
 	r.revision.Store(uint64(machine.Revision()))
+	r.tap.Restored(index, machine)
 	r.mu.Unlock()
 	r.timeline.Restored(int64(machine.Now()), machine.WallBound())
 	r.restored()

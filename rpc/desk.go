@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorate/quorate/fsm"
+	measures "github.com/quorate/quorate/internal/guard"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
 )
@@ -171,6 +172,9 @@ func (j *checkJourney) attempt(ctx context.Context, to target) (err error) {
 
 // ended is what the journey has come to, and which other node leads the partition, if that is known to be another.
 func (j *checkJourney) ended(err error) (out *quoratev1.Decision, leader string, _ error) {
+	if err != nil && !measures.On(measures.UnknownIsTold) && quotaerr.As(err).Reason == quotaerr.OutcomeUnknown {
+		return deniedUnknown(j.check), j.leader, nil
+	}
 	if err != nil {
 		return nil, j.desk.leadElsewhere(j.principal, err), err
 	}
@@ -217,6 +221,9 @@ func (d *desk) peek(
 	}
 	if err := id.mayAsk(p.Class); err != nil {
 		return nil, err
+	}
+	if !measures.On(measures.LoggedPeek) {
+		return d.peekHere(ctx, p)
 	}
 	fwd := &quoratev1.ForwardPeekRequest{
 		ClusterId: d.cluster, FromNode: d.node, Peek: proto.Clone(req).(*quoratev1.PeekRequest),

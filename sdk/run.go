@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/errtable"
+	"github.com/quorate/quorate/internal/guard"
 	quoratev1 "github.com/quorate/quorate/proto/quorate/v1"
 	"github.com/quorate/quorate/quotaerr"
 	"github.com/quorate/quorate/router"
@@ -235,6 +236,9 @@ func (r *run) send(ctx context.Context) {
 		return
 	}
 	call.Check.Epoch, call.Check.Attempt = r.epoch, uint32(r.sent+1)
+	if r.sent > 0 && !guard.On(guard.OneID) {
+		call.Check.ID = r.nextID()
+	}
 	l.Ask(ctx, call, r.deadlineNanos)
 	if !call.Result.Unsent {
 		r.sent++

@@ -4,7 +4,8 @@
 // "chaos", which only the chaos suite's own test of itself uses, one guard can be switched off with
 // Switch, and the simulation has to notice.
 //
-// It is for measures against what libraries, disks and machines do wrong. It is no place for options.
+// Some are measures against what libraries, disks and machines do wrong; the others, in rules.go and services.go, are
+// the rules of the state machine, of its time, and of what stands around the log. It is no place for options.
 //
 // Hold marks points at which a test can hold a process, in the same way: in the product it is nothing; built
 // with the tag, and told by the environment, the process stops there exactly.

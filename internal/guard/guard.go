@@ -50,9 +50,18 @@ const (
 	PolicyLease Guard = "policy-lease"
 )
 
-// All are the guards in the order above.
+// All are the guards that the simulations and the real processes switch off, in the order above, and then those
+// of rules.go and of services.go.
 var All = []Guard{
 	HeartbeatQueue, CommitClamp, VoteInOneWrite, ProposalDeadline, WriteWatchdog, StuckTransfer,
 	OwnTermBarrier, InstallCheck, FailStop, SyncedWrite, EntryChecksum, ChainHash, DurableFloor, Instance, Agreement,
 	PolicyLease,
+
+	AnswerAfterCommit, OwnershipEpoch, ReplayAtRestart, ReplayInSnapshot, ReplayInHandoff, WholeWindow, WindowEdge,
+	AnchoredStamp, MonotoneTime, ExactLimit, PolicyInLog, SortedWalk, NewestInSnapshot, FreezeStops, UsageInHandoff,
+	SealedImport, WholeHorizon, CheckedAtApply, EndsInTime, Forgetting, FreeDenial,
+	AllOrNothing, CarriedRules, LatestDeadline,
+	TermOfStamp, FreshLeadership, Anchor, StampAfterClose, SlowerClock, DriftSlowdown, AgesTravel, FrozenStill,
+
+	UnknownIsTold, OneID, LoggedPeek, OwnReadings, EndedByLog,
 }

@@ -94,6 +94,10 @@ type folderRule struct {
 }
 
 var folderRules = []folderRule{
+	{
+		folder: "fsm", only: []string{"policy", "internal/guard"},
+		why: "the state machine stands on policies alone; the guards are nothing in the product",
+	},
 	{folder: "policy", only: []string{}, why: "everything else is built on the policy model"},
 	{folder: "proto", only: []string{}, why: "the wire contract stands alone"},
 	{folder: "router", only: []string{"proto"}, why: "the SDK links it"},
@@ -171,6 +175,37 @@ func TestPurityCheckCanFail(t *testing.T) {
 	}
 	wantEach(t, checkPurity(t, bad, "fsm"),
 		"fsm/a.go imports net/http", "fsm/a.go imports time", "float64", "goroutines", "goroutines", "1.5")
+}
+
+// checkGuards finds imports of the guards in files that the product is built of: what the state machine imports must
+// bring nothing with it.
+func checkGuards(t *testing.T, tree fs.FS) []string {
+	t.Helper()
+	var findings []string
+	for _, f := range mustParse(t, tree) {
+		if f.dir() != "internal/guard" || f.isTest() || strings.Contains(string(f.src), "//go:build chaos") {
+			continue
+		}
+		for _, imported := range f.imports() {
+			findings = append(findings, fmt.Sprintf("%s imports %s: only a file with the tag chaos may", f.path, imported))
+		}
+	}
+	return findings
+}
+
+// Shows that the guards import nothing in the product.
+func TestGuardsImportNothing(t *testing.T) {
+	wantNone(t, checkGuards(t, mustRoot(t)))
+}
+
+// Shows that the check of the guards reports an import in a file of the product, and leaves those of the chaos suite
+// alone.
+func TestGuardCheckCanFail(t *testing.T) {
+	bad := fstest.MapFS{
+		"internal/guard/on.go":     {Data: []byte("//go:build !chaos\n\npackage guard\n\nimport \"os\"\n")},
+		"internal/guard/switch.go": {Data: []byte("//go:build chaos\n\npackage guard\n\nimport \"os\"\n")},
+	}
+	wantEach(t, checkGuards(t, bad), "internal/guard/on.go imports os")
 }
 
 // Shows that no folder imports a folder of this module that it must not know.

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/quorate/quorate/internal/chaos"
 )
 
 // The floor is how far this node has acknowledged, in a small file beside the log, so that a log which
@@ -262,6 +264,7 @@ func (f *floor) flush() error {
 	f.slot = 0 + 1 + 2 - f.slot - f.kept
 	f.dirty = false
 	f.mu.Unlock()
+	chaos.SlowSync()
 	err := f.file.Sync()
 	f.mu.Lock()
 	defer f.mu.Unlock()

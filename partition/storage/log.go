@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/quorate/quorate/internal/chaos"
 	"github.com/quorate/quorate/internal/guard"
 )
 
@@ -98,6 +99,7 @@ func (l *log) StoreLogs(logs []*raft.Log) error {
 		if _, end := l.ledger.bounds(); end != 0 && logs[0].Index != end+1 {
 			return fmt.Errorf("entry %d does not follow the last one, %d", logs[0].Index, end)
 		}
+		chaos.SlowSync()
 		if err := l.LogBackend.StoreLogs(sealed); err != nil {
 			return err
 		}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/quorate/quorate/internal/chaos"
 )
 
 // retainedSnapshots is how many snapshots stay: the newest, and the one before it, which a transfer to
@@ -169,10 +171,14 @@ func (k *sink) Close() error {
 	}
 	k.done = true
 	bound := k.store.stop.bound + time.Duration(k.bytes/slowestBytesPerSecond)*time.Second
-	if err := k.store.stop.doWithin(bound, k.store.name, "sync of a snapshot", k.SnapshotSink.Close); err != nil {
+	err := k.store.stop.doWithin(bound, k.store.name, "sync of a snapshot", func() error {
+		chaos.SlowSync()
+		return k.SnapshotSink.Close()
+	})
+	if err != nil {
 		return err
 	}
-	err := k.store.stop.do(k.store.floor.name, "write", func() error {
+	err = k.store.stop.do(k.store.floor.name, "write", func() error {
 		return k.store.floor.note(func(r *floorRecord) {
 			if r.at.Index < k.at.Index { // installed: the log does not reach so far
 				r.at, r.chain = k.at, chainHash{}

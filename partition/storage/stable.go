@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/quorate/quorate/internal/chaos"
 	"github.com/quorate/quorate/internal/guard"
 )
 
@@ -55,6 +56,7 @@ func (s *stable) put(key, value []byte) error {
 		sealed[i] = Pair{p.Key, sealValue(p.Key, p.Value)}
 	}
 	err := s.stop.do(s.file, "write", func() error {
+		chaos.SlowSync()
 		if err := s.table.Put(sealed...); err != nil {
 			return err
 		}
