@@ -43,6 +43,8 @@ type Report struct {
 	ByRevision                          map[uint64]int // decisions
 	Violations                          map[string]int // by kind
 	Texts                               []string       // of the first violations
+
+	texts map[string][]string // the same by kind
 }
 
 // String is one line.
@@ -81,32 +83,52 @@ type checker struct {
 	*Report
 	history *history.History
 	known   *knowledge
+	ids     map[idName]int // checks that use one
+
+	horizons map[string]time.Duration // by class, as far as they were asked for
 }
+
+// idName is what a decision is repeated by.
+type idName struct{ principal, gateway, id string }
 
 // Examine goes through a history.
 func Examine(h *history.History) *Report {
-	c := &checker{history: h, known: learn(h.Revisions), Report: &Report{
-		Errors: map[string]int{}, ByRevision: map[uint64]int{}, Violations: map[string]int{},
-	}}
-	principals := map[string][]*history.Check{}
+	c := &checker{
+		history: h, known: learn(h.Revisions), ids: map[idName]int{}, horizons: map[string]time.Duration{},
+		Report: &Report{
+			Errors: map[string]int{}, ByRevision: map[uint64]int{}, Violations: map[string]int{}, texts: map[string][]string{},
+		},
+	}
+	principals, peeks := map[string][]*history.Check{}, map[string][]*history.Check{}
 	for _, check := range h.Checks {
 		principals[check.Principal] = append(principals[check.Principal], check)
+		c.ids[idName{check.Principal, check.Gateway, check.ID}]++
+	}
+	for _, peek := range h.Peeks {
+		peeks[peek.Principal] = append(peeks[peek.Principal], peek)
 	}
 	for _, name := range slices.Sorted(maps.Keys(principals)) {
 		checks := principals[name]
 		var admissions []admission
 		for _, check := range checks {
 			c.answers(check)
-			if a, ok := admissionOf(check); ok && c.revision(a.revision) != nil {
-				admissions = append(admissions, a)
+			for _, a := range admissionsOf(check) {
+				if r := c.revision(a.revision); r != nil {
+					a.class = r.Policy.Resolve(check.Class)
+					admissions = append(admissions, a)
+				}
 			}
 		}
 		slices.SortFunc(admissions, func(a, b admission) int { return cmp.Compare(a.from, b.from) })
 		c.order(checks)
-		c.sums(checks, admissions)
+		c.sums(checks, admissions, peeks[name])
+		under := spans(admissions)
 		for i := range h.Revisions {
-			c.caps(&h.Revisions[i], admissions)
-			c.carried(&h.Revisions[i], admissions)
+			r := &h.Revisions[i]
+			if s, ok := under[r.Number]; ok {
+				c.caps(r, admissions, s)
+				c.carried(r, admissions, s)
+			}
 		}
 	}
 	return c.Report
@@ -114,8 +136,15 @@ func Examine(h *history.History) *Report {
 
 func (c *checker) violated(kind, format string, args ...any) {
 	c.Violations[kind]++
+	if len(c.Texts) >= maxViolations && len(c.texts[kind]) >= maxTold {
+		return
+	}
+	text := fmt.Sprintf(format, args...)
 	if len(c.Texts) < maxViolations {
-		c.Texts = append(c.Texts, kind+": "+fmt.Sprintf(format, args...))
+		c.Texts = append(c.Texts, kind+": "+text)
+	}
+	if len(c.texts[kind]) < maxTold {
+		c.texts[kind] = append(c.texts[kind], text)
 	}
 }
 
@@ -141,7 +170,8 @@ func (c *checker) answers(check *history.Check) {
 		switch {
 		case !a.Answer.Decided():
 			c.Errors[a.Answer.Reason]++
-			if !excused[a.Answer.Reason] {
+			conflict := a.Answer.Reason == "decision_id_conflict" && c.ids[idName{check.Principal, check.Gateway, check.ID}] > 1
+			if !excused[a.Answer.Reason] && !conflict {
 				c.violated(brokenAnswer, "%s of class %s: %+v", check.ID, check.Class, a)
 			}
 			continue
@@ -218,8 +248,29 @@ func (c *checker) decidedUnder(check *history.Check, a *history.Attempt) {
 	}
 }
 
+// horizon is for how long a decision on a class is recorded at least, whatever revision decides.
+func (c *checker) horizon(class string) time.Duration {
+	if horizon, ok := c.horizons[class]; ok {
+		return horizon
+	}
+	horizon := history.Never
+	for i := range c.history.Revisions {
+		p := &c.history.Revisions[i].Policy
+		of := time.Duration(p.ClassOf(p.Resolve(class)).ReplayHorizon)
+		if of == 0 {
+			of = replayHorizon
+		}
+		horizon = min(horizon, of)
+	}
+	if len(c.horizons) < maxNames {
+		c.horizons[class] = horizon
+	}
+	return horizon
+}
+
 // sameAnswer checks that a decision id has one decision.
 func (c *checker) sameAnswer(check *history.Check) {
+	horizon := c.horizon(check.Class)
 	for i := range check.Attempts {
 		a := &check.Attempts[i]
 		if !a.Answer.Decided() || !a.Answer.Recorded {
@@ -227,7 +278,7 @@ func (c *checker) sameAnswer(check *history.Check) {
 		}
 		for j := range check.Attempts {
 			b := &check.Attempts[j]
-			if i == j || !b.Answer.Decided() || max(a.Received, b.Received)-check.First() >= replayHorizon {
+			if i == j || !b.Answer.Decided() || max(a.Received, b.Received)-check.First() >= horizon {
 				continue
 			}
 			// b was decided after a, or both were recorded: then they are the same record.

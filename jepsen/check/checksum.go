@@ -2,6 +2,7 @@ package check
 
 import (
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/quorate/quorate/jepsen/history"
@@ -11,11 +12,11 @@ import (
 // certainly admitted before and within the window is missing from the room: else usage was lost. Where the window is
 // longer than the history, nothing else than what may have been admitted by then is missing: else usage was made up.
 // Only limits count under which everything is known, so that no earlier rule is enforced beside them.
-func (c *checker) sums(checks []*history.Check, admissions []admission) {
-	for _, check := range checks {
+func (c *checker) sums(checks []*history.Check, admissions []admission, peeks []*history.Check) {
+	for _, check := range slices.Concat(checks, peeks) {
 		for i := range check.Attempts {
 			a := &check.Attempts[i]
-			if !a.Answer.Decided() || a.Answer.Replayed {
+			if len(a.Answer.Limits) == 0 || a.Answer.Replayed {
 				continue
 			}
 			if r := c.revision(a.Answer.Revision); r != nil {
@@ -32,7 +33,7 @@ func (c *checker) sumsOf(
 	if known.exact(check.Class).most > a.Sent {
 		return
 	}
-	for _, l := range r.Policy.Rule(check.Class) {
+	for _, l := range known.rule(check.Class) {
 		told := slices.IndexFunc(a.Answer.Limits, func(t history.LimitAnswer) bool {
 			return t.Name == l.Name && t.Limit == l.Max
 		})
@@ -70,11 +71,12 @@ func (c *checker) least(
 	check *history.Check, a *history.Attempt, r *history.Revision, l history.Scoped, admissions []admission,
 ) (sum int64) {
 	since := max(c.known.since(r.Number, l.Over), a.Received-time.Duration(l.Window))
-	for _, other := range admissions {
+	first := sort.Search(len(admissions), func(i int) bool { return admissions[i].from > since })
+	for _, other := range admissions[first:] {
 		if other.from >= a.Sent {
 			break // they are in this order
 		}
-		if other.check != check && other.to < a.Sent && other.from > since && slices.Contains(l.Over, c.countedIn(other)) {
+		if other.check != check && other.to < a.Sent && other.from > since && slices.Contains(l.Over, other.class) {
 			sum += other.check.Cost
 		}
 	}

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -28,6 +29,24 @@ type known struct {
 	classes map[string]bounds // since when the admissions to a class count
 	names   map[string]bounds // since when a name has been listed, or not
 	longest map[string]time.Duration
+	// What was worked out already, by name.
+	exacts map[string]bounds
+	rules  map[string][]history.Scoped
+}
+
+// maxNames bounds how many names are remembered what was worked out of; a history has few.
+const maxNames = 10_000
+
+// rule is Policy.Rule.
+func (r *known) rule(name string) []history.Scoped {
+	rule, ok := r.rules[name]
+	if !ok {
+		rule = r.Policy.Rule(name)
+		if len(r.rules) < maxNames {
+			r.rules[name] = rule
+		}
+	}
+	return rule
 }
 
 type bounds struct{ least, most time.Duration }
@@ -48,7 +67,10 @@ func learn(revisions []history.Revision) *knowledge {
 	}
 	for i := range revisions {
 		r := &revisions[i]
-		now := &known{r, map[string]bounds{}, map[string]bounds{}, map[string]time.Duration{}}
+		now := &known{
+			Revision: r, classes: map[string]bounds{}, names: map[string]bounds{}, longest: map[string]time.Duration{},
+			exacts: map[string]bounds{}, rules: map[string][]history.Scoped{},
+		}
 		for name := range names {
 			k.learnOf(name, now)
 		}
@@ -86,7 +108,7 @@ func (k *knowledge) learnOf(name string, now *known) {
 }
 
 func (k *knowledge) of(number uint64) (int, *known) {
-	i := slices.IndexFunc(k.revisions, func(r *known) bool { return r.Number == number })
+	i, _ := slices.BinarySearchFunc(k.revisions, number, func(r *known, n uint64) int { return cmp.Compare(r.Number, n) })
 	return i, k.revisions[i]
 }
 
@@ -102,8 +124,19 @@ func (k *knowledge) since(number uint64, classes []string) time.Duration {
 
 // exact is when all limits of a name's rule have become exact.
 func (r *known) exact(name string) bounds {
+	exact, ok := r.exacts[name]
+	if !ok {
+		exact = r.becomesExact(name)
+		if len(r.exacts) < maxNames {
+			r.exacts[name] = exact
+		}
+	}
+	return exact
+}
+
+func (r *known) becomesExact(name string) bounds {
 	exact := bounds{always, always}
-	for _, l := range r.Policy.Rule(name) {
+	for _, l := range r.rule(name) {
 		since := bounds{always, always}
 		for _, known := range append([]string{name}, l.Over...) {
 			if b, listed := r.names[known]; listed {

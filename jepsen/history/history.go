@@ -14,6 +14,7 @@ const Never = time.Duration(math.MaxInt64)
 type History struct {
 	Checks    []*Check
 	Revisions []Revision // in order
+	Peeks     []*Check   // questions of how much is used, which cost nothing; see Asked.Peek
 }
 
 // Check is one decision that was asked for.
@@ -23,10 +24,13 @@ type Check struct {
 	Class     string
 	Cost      int64
 	Attempts  []Attempt // in no order; they may overlap
+	Gateway   string    // who asked, where several identities do
+	Workload  string
 }
 
 // Attempt is one sending of a check.
 type Attempt struct {
+	Client   string
 	Node     string
 	Sent     time.Duration
 	Received time.Duration // never, without an answer
@@ -44,6 +48,9 @@ type Answer struct {
 	Replayed  bool          `json:"replayed"`
 	Recorded  bool          `json:"recorded"`
 	Limits    []LimitAnswer `json:"limits"`
+	// Limit names the limit that denied, and RetryAfterMS is for how long; of a denial, and 0 where nothing was told.
+	Limit        string `json:"limit,omitempty"`
+	RetryAfterMS int64  `json:"retry_after_ms,omitempty"`
 }
 
 // LimitAnswer is how a limit stands.
@@ -64,11 +71,11 @@ func (a *Answer) Decided() bool {
 
 // Revision is a policy that was put in force.
 type Revision struct {
-	Number uint64
-	Policy Policy
-	Began  time.Duration // before which it cannot have been in force
+	Number uint64        `json:"number"`
+	Policy Policy        `json:"policy"`
+	Began  time.Duration `json:"began_ns"` // before which it cannot have been in force
 	// Active is when it was said that nobody decides under an older revision any more; never, when that was not said.
-	Active time.Duration
+	Active time.Duration `json:"active_ns"`
 }
 
 // First is when a check was first sent.

@@ -2,6 +2,7 @@ package history
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -14,6 +15,20 @@ type Window time.Duration
 
 // MarshalJSON writes it as Go does.
 func (w Window) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(w).String()) }
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (w *Window) UnmarshalJSON(text []byte) error {
+	var s string
+	if err := json.Unmarshal(text, &s); err != nil {
+		return fmt.Errorf("a window is a text such as \"10s\": %w", err)
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return fmt.Errorf("window: %w", err)
+	}
+	*w = Window(d)
+	return nil
+}
 
 // Limit is what any rolling window admits.
 type Limit struct {
