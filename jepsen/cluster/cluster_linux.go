@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,26 +28,36 @@ type Options struct {
 	First      int    // that the cluster is made of; the others are down
 	Partitions int
 	Policy     history.Policy // that it begins with
-	// Cuts puts a network between the nodes that can cut them off.
+	// Cuts puts a network between the nodes that can cut them off: of relays on loopback.
 	Cuts bool
+	// Namespaces makes that a network of namespaces, in which nodes, commands and clients are.
+	Namespaces bool
 	// Moves says that partitions come and go. Partitions then tells only how many there are at first.
 	Moves bool
+	// SnapshotLogMiB is after how much log a snapshot is taken; 0: as the product does.
+	SnapshotLogMiB int
+	// DataDir makes what a node's data directory is on, and says where that is; nil for the cluster's own directory.
+	DataDir func(id string) (string, error)
+	// Environment is what a node's processes get beside this process's own, as NAME=value; nil for nothing.
+	Environment func(*process.Node) []string
 }
 
-// Cluster is nodes with TLS on loopback.
+// Cluster is nodes with TLS, on loopback or in namespaces.
 type Cluster struct {
 	Nodes []*Node // those that may run; without those that were removed
-	// Network is between the nodes; nil without Options.Cuts.
-	Network *process.Network
+	// Network is between the nodes; nil without Options.Cuts and Options.Namespaces.
+	Network Network
 
 	options Options
 	dir     string
 	admin   []string // the flags that show an administrator's certificate
+	outside process.Place
+	dial    func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // NewCluster makes certificates and a cluster in dir, which must exist, and waits until it is whole.
 func NewCluster(ctx context.Context, dir string, o Options) (_ *Cluster, err error) {
-	c := &Cluster{options: o, dir: dir}
+	c := &Cluster{options: o, dir: dir, dial: new(net.Dialer).DialContext}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.Close())
@@ -90,30 +101,37 @@ func (c *Cluster) file(name string) string { return filepath.Join(c.dir, name) }
 
 // placeAll gives the nodes their places.
 func (c *Cluster) placeAll() error {
-	base, err := process.FreePorts(c.options.Nodes)
+	place := c.onLoopback
+	if c.options.Namespaces {
+		place = c.inNamespaces
+	}
+	nodes, err := place()
 	if err != nil {
 		return err
 	}
-	if c.options.Cuts {
-		c.Network = process.NewNetwork()
-	}
-	for k := range c.options.Nodes {
-		n := &Node{process.NewNode(c.options.Binary, c.dir, k, base)}
+	for _, n := range nodes {
 		n.DataDir = c.file(n.ID)
+		if c.options.DataDir != nil {
+			if n.DataDir, err = c.options.DataDir(n.ID); err != nil {
+				return err
+			}
+		}
 		n.Environment = []string{"QUORATE_HOLD=" + c.file(holdFile)}
-		c.Nodes = append(c.Nodes, n)
-		if !c.options.Cuts {
-			n.Dialled = process.Addresses{GRPC: n.GRPC, Raft: n.Raft, Gossip: n.Gossip}
-		} else if err := c.Network.Carry(&n.Node); err != nil {
-			return err
+		if c.options.Environment != nil {
+			n.Environment = append(n.Environment, c.options.Environment(&n.Node)...)
 		}
 	}
+	c.Nodes = nodes
 	return nil
 }
 
 // layOut writes a node's certificate and configuration.
 func (c *Cluster) layOut(ctx context.Context, n *Node) error {
-	if _, err := c.run(ctx, "cert", "node", n.ID, "--host", "127.0.0.1", "--dir", c.dir); err != nil {
+	host, _, err := net.SplitHostPort(n.GRPC)
+	if err != nil {
+		return err
+	}
+	if _, err := c.run(ctx, "cert", "node", n.ID, "--host", host, "--dir", c.dir); err != nil {
 		return err
 	}
 	var b strings.Builder
@@ -121,6 +139,9 @@ func (c *Cluster) layOut(ctx context.Context, n *Node) error {
 	fmt.Fprintf(&b, "grpc: %q\nhttp: %q\nraft: %q\ngossip: %q\n", n.GRPC, n.HTTP, n.Raft, n.Gossip)
 	fmt.Fprintf(&b, "gossip_key_file: gossip.key\ntls: {ca: ca.pem, cert: node-%s.pem, key: node-%[1]s-key.pem}\n", n.ID)
 	fmt.Fprintf(&b, "advertise: {grpc: %q, raft: %q, gossip: %q}\n", n.Dialled.GRPC, n.Dialled.Raft, n.Dialled.Gossip)
+	if c.options.SnapshotLogMiB > 0 {
+		fmt.Fprintf(&b, "log_store: {snapshot_log_mib: %d}\n", c.options.SnapshotLogMiB)
+	}
 	b.WriteString("storage: {min_free_mib: 0}\njoin:\n")
 	for _, first := range c.Nodes[:c.options.First] {
 		fmt.Fprintf(&b, "  - %q\n", first.Dialled.Raft)
@@ -187,7 +208,7 @@ func (c *Cluster) commandAt(ctx context.Context, addrs []string, args ...string)
 }
 
 func (c *Cluster) run(ctx context.Context, args ...string) ([]byte, error) {
-	return process.Run(ctx, c.options.Binary, args...)
+	return c.outside.Run(ctx, c.options.Binary, args...)
 }
 
 // gateway is the TLS configuration that shows the gateway's certificate.

@@ -3,12 +3,25 @@ package cluster
 import (
 	"testing"
 	"time"
+
+	"github.com/quorate/quorate/jepsen/netns"
 )
 
 // TestCut shows that a node can be cut off and put back, which other tests need: while a partition's leader is cut
 // off it answers clients without a decision, and the others decide without it; once it is back it decides as well.
-func TestCut(t *testing.T) {
-	w := mustWorld(t, Options{Nodes: 3, First: 3, Partitions: 1, Policy: basic(), Cuts: true}, basicLoad())
+func TestCut(t *testing.T) { testCut(t, Options{Cuts: true}) }
+
+// TestCutInNamespaces shows the same of a network whose packets are lost, and not only held up in relays.
+func TestCutInNamespaces(t *testing.T) {
+	if err := netns.Available(t.Context()); err != nil {
+		t.Skipf("there can be no namespaces: %v", err)
+	}
+	testCut(t, Options{Namespaces: true})
+}
+
+func testCut(t *testing.T, o Options) {
+	o.Nodes, o.First, o.Partitions, o.Policy = 3, 3, 1, basic()
+	w := mustWorld(t, o, basicLoad())
 	w.mustControlVoters(3)
 	n := w.leader("p0")()
 	w.Network.Cut(&n.Node)
@@ -26,10 +39,23 @@ func TestCut(t *testing.T) {
 			t.Errorf("%s is cut off, and has decided: %+v", n.ID, a)
 		}
 	}
+	if stopped := w.stoppedFrom(n); stopped == 0 {
+		t.Errorf("nothing that %s sent was stopped while it was cut off", n.ID)
+	}
 	w.Network.Heal(&n.Node)
 	w.say("%s is back", n.ID)
 	w.mustDecideAt(n, w.load.Now())
 	w.mustDecide(300)
 	w.mustHold()
 	must(t, w.AwaitAgreement(within(t, 60*time.Second)))
+}
+
+// stoppedFrom is how often something was stopped on the way from a node to the others.
+func (w *world) stoppedFrom(n *Node) (stopped int) {
+	for _, other := range w.Nodes {
+		if other != n {
+			stopped += w.Network.Stopped(n.ID, other.ID)
+		}
+	}
+	return stopped
 }

@@ -80,6 +80,7 @@ func (c *Cluster) StartLoad(ctx context.Context, o LoadOptions) (*Load, error) {
 		options: o, nodes: slices.Clone(c.Nodes), begun: time.Now(), stop: make(chan struct{}),
 		silent: map[string]time.Duration{},
 		http: &http.Client{Transport: &http.Transport{
+			DialContext:     c.DialContext,
 			TLSClientConfig: config, MaxIdleConnsPerHost: o.Clients, TLSHandshakeTimeout: answerTimeout,
 		}},
 	}

@@ -107,19 +107,26 @@ func (p *Policies) Switch(ctx context.Context, class string, disabled bool) erro
 	return p.publish(ctx, next, "class", verb, class)
 }
 
-// publish runs a command that makes a revision. When it says that it does not know whether it has, the list of
-// revisions tells, as people are told to look; if it has not, it is run again.
+// retryPublish is between two tries of a command that found nobody to do it.
+const retryPublish = 500 * time.Millisecond
+
+// unavailable reports whether a command ended with status 4: nobody could do it, or it is not known whether it was.
+func unavailable(err error) bool { return err != nil && strings.Contains(err.Error(), "exit status 4") }
+
+// publish runs a command that makes a revision. When it was not answered, or does not know whether it has made one, the
+// list of revisions tells, as people are told to look; if it has not, it is run again, until ctx ends.
 func (p *Policies) publish(ctx context.Context, next history.Policy, args ...string) error {
 	number := uint64(len(p.revisions) + 1)
 	began := p.clock()
 	out, err := p.cluster.Command(ctx, append(args, "--wait", "-o", "json")...)
-	for err != nil && strings.Contains(err.Error(), "outcome_unknown") && ctx.Err() == nil {
+	for unavailable(err) && ctx.Err() == nil {
 		p.Unknown = append(p.Unknown, fmt.Sprintf("after %v: %v", p.clock()-began, args))
-		var newest uint64
-		if newest, next.Version, err = p.newest(ctx); err != nil {
-			return err
+		<-time.After(retryPublish)
+		newest, version, looked := p.newest(ctx)
+		if err = looked; err != nil {
+			continue
 		}
-		if newest == number {
+		if next.Version = version; newest == number {
 			if err := p.awaitActive(ctx, number); err != nil {
 				return err
 			}

@@ -28,6 +28,7 @@ type NodeState struct {
 type GroupState struct {
 	ID       string         `json:"id"`
 	Leader   string         `json:"leader"`
+	Term     uint64         `json:"term"`
 	Revision uint64         `json:"policy_revision"`
 	Replicas []ReplicaState `json:"replica_states"`
 	Ranges   []Range        `json:"ranges"`

@@ -24,23 +24,54 @@ const (
 // answering them as well as it can. Those that dial it where the others do can be answered late.
 //
 // While a node is cut off, packets are lost. Streams stand still and nobody is told; what was sent into them
-// arrives when the node is reached again, however late that is.
+// arrives when the node is reached again, however late that is. Set does the same to one direction between two nodes.
 type Network struct {
 	mu      sync.Mutex // guards the fields below
 	nodes   []*Node
 	cut     map[string]bool // by id
 	late    map[string]time.Duration
-	changed chan struct{} // closed at the next change of cut
+	links   map[link]Condition
+	stood   map[link]int  // how often something was stopped, or was late, on a link
+	changed chan struct{} // closed at the next change of cut and links
 	open    map[io.Closer]bool
 	closed  bool
 
 	running sync.WaitGroup
 }
 
+// Outside is who is no node, as Set calls them: clients and commands that dial a node where the others do.
+const Outside = ""
+
+// link is one direction between two nodes, by their ids.
+type link struct{ from, to string }
+
+// Condition is how one direction of a link carries what is sent. A Network carries streams, of which it cannot lose a
+// part: there, what is dropped or held stands still until that is over, and Jitter, Loss and Duplicate are not looked
+// at. Where packets are carried each means what it says.
+type Condition struct {
+	// Drop has nothing arrive.
+	Drop bool
+	// Hold has nothing arrive until that is over; then all of it does.
+	Hold bool
+	// Delay has everything arrive so much later. In a Network each piece of a stream, of carryBytes at most, does, one
+	// after another: a link that is both late and narrow; and packets are not delayed.
+	Delay time.Duration
+	// Jitter has each packet arrive up to so much later still, so that packets overtake each other.
+	Jitter time.Duration
+	// Loss is how probably a packet is lost, from 0 to 1.
+	Loss float64
+	// Duplicate is how probably a packet is sent twice, from 0 to 1.
+	Duplicate float64
+}
+
+// stopped reports whether nothing arrives.
+func stopped(c Condition) bool { return c.Drop || c.Hold }
+
 // NewNetwork makes one without nodes.
 func NewNetwork() *Network {
 	return &Network{
 		cut: map[string]bool{}, late: map[string]time.Duration{}, changed: make(chan struct{}), open: map[io.Closer]bool{},
+		links: map[link]Condition{}, stood: map[link]int{},
 	}
 }
 
@@ -88,6 +119,35 @@ func (w *Network) set(n *Node, cut bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.cut[n.ID] = cut
+	w.tell()
+}
+
+// Set says how one direction between two nodes, or between a node and Outside, carries what is sent from now on. The
+// zero Condition is as at first.
+func (w *Network) Set(from, to string, c Condition) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.links[link{from, to}] = c
+	w.tell()
+}
+
+// Clear has all links carry as at first. Nodes that are cut off stay so.
+func (w *Network) Clear() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	clear(w.links)
+	w.tell()
+}
+
+// Stopped is how often something was stopped, or was late, from one node to another since the beginning.
+func (w *Network) Stopped(from, to string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.stood[link{from, to}]
+}
+
+// tell wakes those that wait for a change. It needs mu.
+func (w *Network) tell() {
 	close(w.changed)
 	w.changed = make(chan struct{})
 }
@@ -96,8 +156,7 @@ func (w *Network) set(n *Node, cut bool) {
 func (w *Network) Close() error {
 	w.mu.Lock()
 	w.closed = true
-	close(w.changed)
-	w.changed = make(chan struct{})
+	w.tell()
 	var errs []error
 	for c := range w.open {
 		if err := c.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
@@ -129,18 +188,43 @@ func (w *Network) drop(c io.Closer) {
 	_ = c.Close() // whatever was wrong with it has been seen
 }
 
-// passes reports whether anything gets from one node to another; from is nil for who is no node. Else changed is
-// closed when that may be different.
+// passes reports whether anything gets from one node to another; nil is who is no node. Else changed is closed when
+// that may be different.
 func (w *Network) passes(from, to *Node) (passes bool, changed <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	passes = !w.closed && !w.cut[to.ID] && (from == nil || !w.cut[from.ID])
+	l := between(from, to)
+	passes = !w.closed && !w.cut[l.from] && !w.cut[l.to] && !stopped(w.links[l])
+	if !passes {
+		w.stood[l]++
+	}
 	return passes, w.changed
 }
 
-// await waits until something gets from one node to another. It reports false when it never will.
-func (w *Network) await(from, to *Node) bool {
+func between(from, to *Node) (l link) {
+	if from != nil {
+		l.from = from.ID
+	}
+	if to != nil {
+		l.to = to.ID
+	}
+	return l
+}
+
+// await waits until something that was read at an instant gets from one node to another. It reports false when it never
+// will.
+func (w *Network) await(from, to *Node, read time.Time) bool {
+	l := between(from, to)
 	for {
+		w.mu.Lock()
+		late := w.links[l].Delay
+		if late > 0 {
+			w.stood[l]++
+		}
+		w.mu.Unlock()
+		if late > 0 {
+			<-time.After(time.Until(read.Add(late)))
+		}
 		passes, changed := w.passes(from, to)
 		if passes {
 			return true
@@ -178,7 +262,7 @@ func (w *Network) stream(n *Node, conn net.Conn, target string) {
 	nodes := w.nodes
 	w.mu.Unlock()
 	from, err := peerOf(conn, nodes)
-	if err != nil || !w.await(from, n) {
+	if now := time.Now(); err != nil || !w.await(from, n, now) || !w.await(n, from, now) {
 		return // it has gone, or everything ends
 	}
 	onward, err := net.Dial("tcp", target)
@@ -215,7 +299,7 @@ func (w *Network) carryAnswers(n *Node, in, out net.Conn) {
 			late := w.late[n.ID]
 			w.mu.Unlock()
 			<-time.After(time.Until(p.at.Add(late)))
-			if !w.await(nil, n) {
+			if !w.await(n, nil, p.at) {
 				continue // everything ends
 			}
 			_, _ = out.Write(p.text) // the reader sees when it is closed
@@ -239,14 +323,10 @@ func (w *Network) carryAnswers(n *Node, in, out net.Conn) {
 
 // carry copies one direction of a stream until it ends, and ends both with it. One of the nodes may be nil.
 func (w *Network) carry(from, to *Node, in, out net.Conn) {
-	a, b := from, to
-	if b == nil {
-		a, b = b, a
-	}
 	buffer := make([]byte, carryBytes)
 	for {
 		n, err := in.Read(buffer)
-		if !w.await(a, b) {
+		if !w.await(from, to, time.Now()) {
 			return
 		}
 		if n > 0 {

@@ -6,12 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 )
@@ -19,7 +18,8 @@ import (
 // tailLines is how much of a log is shown when something failed.
 const tailLines = 15
 
-// Node is a node's place, and the process that runs it while it is up. It is not safe for concurrent use.
+// Node is a node's place, and the process that runs it while it is up. It may be started, killed and paused by one
+// goroutine at a time; how it stands may be asked by any.
 type Node struct {
 	ID      string
 	GRPC    string // where it listens, as host:port
@@ -35,9 +35,10 @@ type Node struct {
 
 	Binary      string
 	Environment []string // NAME=value, beside this process's own
+	Place       Place    // where its processes run
 
-	run *run          // nil while it is down
-	pid *atomic.Int64 // of the last process; 0 before there was one
+	run *atomic.Pointer[run] // nil while it is down
+	pid *atomic.Int64        // of the last process; 0 before there was one
 }
 
 // Addresses are where a node is dialled by others, as host:port.
@@ -48,37 +49,32 @@ type run struct {
 	cmd    *exec.Cmd
 	offset int64         // where in the node's log it begins
 	ended  chan struct{} // closed when it has ended
-	paused bool
+	paused atomic.Bool
 }
 
-// NewNode is the place of the k-th node, nk, whose files are in dir and whose ports follow base. Its data directory is
-// the caller's to choose.
+// NewNode is the k-th node on loopback, whose files are in dir and whose ports follow base. Its data directory is the
+// caller's to choose.
 func NewNode(binary, dir string, k, base int) Node {
-	at := func(offset int) string { return fmt.Sprintf("127.0.0.1:%d", base+portsPerNode*k+offset) }
-	id := fmt.Sprint("n", k)
+	return NewNodeAt(netip.AddrFrom4([4]byte{127, 0, 0, 1}), binary, dir, k, base)
+}
+
+// NodeID is the id of the k-th node.
+func NodeID(k int) string { return fmt.Sprint("n", k) }
+
+// NewNodeAt is the same at another address.
+func NewNodeAt(host netip.Addr, binary, dir string, k, base int) Node {
+	at := func(offset int) string { return fmt.Sprint(host, ":", base+portsPerNode*k+offset) }
+	id := NodeID(k)
 	return Node{
 		ID: id, GRPC: at(0), HTTP: at(1), Raft: at(2), Gossip: at(3), Binary: binary,
-		Dialled: Addresses{GRPC: at(4), Raft: at(5), Gossip: at(6)}, pid: &atomic.Int64{},
+		Dialled: Addresses{GRPC: at(4), Raft: at(5), Gossip: at(6)}, run: &atomic.Pointer[run]{}, pid: &atomic.Int64{},
 		Config: filepath.Join(dir, id+".yaml"), Log: filepath.Join(dir, id+".log"),
 	}
 }
 
-// forks starts processes from one thread that never ends: a child that is to end with its parent ends with the
-// thread that made it.
-var forks = sync.OnceValue(func() chan func() {
-	ch := make(chan func())
-	go func() {
-		runtime.LockOSThread()
-		for f := range ch {
-			f()
-		}
-	}()
-	return ch
-})
-
 // Start runs the node. It does not wait until it is ready.
 func (n *Node) Start() error {
-	if n.run != nil {
+	if n.run.Load() != nil {
 		return fmt.Errorf("node %s runs already", n.ID)
 	}
 	log, err := os.OpenFile(n.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -93,10 +89,8 @@ func (n *Node) Start() error {
 	r := &run{cmd: exec.Command(n.Binary, "server", "--config", n.Config), offset: info.Size(), ended: make(chan struct{})}
 	r.cmd.Stdout, r.cmd.Stderr = log, log
 	r.cmd.Env = append(os.Environ(), n.Environment...)
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	started := make(chan error)
-	forks() <- func() { started <- r.cmd.Start() }
-	if err := <-started; err != nil {
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := n.Place.start(r.cmd); err != nil {
 		return fmt.Errorf("node %s: %w", n.ID, err)
 	}
 	n.pid.Store(int64(r.cmd.Process.Pid))
@@ -104,7 +98,7 @@ func (n *Node) Start() error {
 		_ = r.cmd.Wait() // the status is looked at in AwaitEnd
 		close(r.ended)
 	}()
-	n.run = r
+	n.run.Store(r)
 	return nil
 }
 
@@ -112,15 +106,17 @@ func (n *Node) Start() error {
 func (n *Node) PID() int { return int(n.pid.Load()) }
 
 // Up reports whether the process has not ended.
-func (n *Node) Up() bool { return n.run != nil && !n.Ended() }
+func (n *Node) Up() bool { r := n.run.Load(); return r != nil && !r.hasEnded() }
 
 // Ended reports whether the process has ended, and was not killed.
 func (n *Node) Ended() bool {
-	if n.run == nil {
-		return false
-	}
+	r := n.run.Load()
+	return r != nil && r.hasEnded()
+}
+
+func (r *run) hasEnded() bool {
 	select {
-	case <-n.run.ended:
+	case <-r.ended:
 		return true
 	default:
 		return false
@@ -129,10 +125,11 @@ func (n *Node) Ended() bool {
 
 // SignalKill asks for the end of the process, which may have come already.
 func (n *Node) SignalKill() error {
-	if n.run == nil {
+	r := n.run.Load()
+	if r == nil {
 		return nil
 	}
-	if err := n.run.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := r.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("node %s: %w", n.ID, err)
 	}
 	return nil
@@ -140,18 +137,19 @@ func (n *Node) SignalKill() error {
 
 // Kill ends the process with SIGKILL, if there is one, and waits for its end.
 func (n *Node) Kill() error {
-	if err := n.SignalKill(); err != nil || n.run == nil {
+	r := n.run.Load()
+	if err := n.SignalKill(); err != nil || r == nil {
 		return err
 	}
-	<-n.run.ended
-	n.run = nil
+	<-r.ended
+	n.run.Store(nil)
 	return nil
 }
 
 // AwaitEnd waits for the process to end by itself. It returns its exit status, -1 after a signal, and the lines
 // that it wrote beside its structured log: why it ended.
 func (n *Node) AwaitEnd(ctx context.Context) (status int, lines []string, err error) {
-	r := n.run
+	r := n.run.Load()
 	if r == nil {
 		return 0, nil, fmt.Errorf("node %s is not running", n.ID)
 	}
@@ -160,7 +158,7 @@ func (n *Node) AwaitEnd(ctx context.Context) (status int, lines []string, err er
 	case <-ctx.Done():
 		return 0, nil, fmt.Errorf("node %s goes on running: %w", n.ID, ctx.Err())
 	}
-	n.run = nil
+	n.run.Store(nil)
 	lines, err = n.words(r.offset)
 	return r.cmd.ProcessState.ExitCode(), lines, err
 }

@@ -16,19 +16,21 @@ func (n *Node) Pause(ctx context.Context) error {
 	if !n.Up() {
 		return fmt.Errorf("node %s does not run, and cannot be paused", n.ID)
 	}
-	if err := n.run.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+	r := n.run.Load()
+	if err := r.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		return fmt.Errorf("node %s: %w", n.ID, err)
 	}
-	n.run.paused = true
-	return Await(ctx, n.ID+" stands still", func() bool { return still(n.run.cmd.Process.Pid) })
+	r.paused.Store(true)
+	return Await(ctx, n.ID+" stands still", func() bool { return still(r.cmd.Process.Pid) })
 }
 
 // Stands reports whether all of the process stands still, be it that it has stopped itself. It then counts as paused.
 func (n *Node) Stands() bool {
-	if !n.Up() || !still(n.run.cmd.Process.Pid) {
+	r := n.run.Load()
+	if !n.Up() || !still(r.cmd.Process.Pid) {
 		return false
 	}
-	n.run.paused = true
+	r.paused.Store(true)
 	return true
 }
 
@@ -53,15 +55,19 @@ func still(pid int) bool {
 }
 
 // Paused reports whether the process is paused.
-func (n *Node) Paused() bool { return n.run != nil && n.run.paused }
+func (n *Node) Paused() bool {
+	r := n.run.Load()
+	return r != nil && r.paused.Load()
+}
 
 // Resume lets a paused process go on.
 func (n *Node) Resume() error {
 	if !n.Paused() {
 		return nil
 	}
-	n.run.paused = false
-	if err := n.run.cmd.Process.Signal(syscall.SIGCONT); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	r := n.run.Load()
+	r.paused.Store(false)
+	if err := r.cmd.Process.Signal(syscall.SIGCONT); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("node %s: %w", n.ID, err)
 	}
 	return nil

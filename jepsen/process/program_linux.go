@@ -1,7 +1,6 @@
 package process
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -9,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"time"
 )
 
 // productDir is the product's module, as seen from the packages beside this one, where their tests run.
@@ -67,14 +65,5 @@ func RemoveProgram() {
 // Run runs a command of the program to its end and returns what it printed. A failure tells what it said, and after
 // how long.
 func Run(ctx context.Context, binary string, args ...string) ([]byte, error) {
-	begun := time.Now()
-	var stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, binary, args...)
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		err = fmt.Errorf("quorate %s: after %v: %w: %s",
-			strings.Join(args, " "), time.Since(begun).Round(time.Millisecond), err, strings.TrimSpace(stderr.String()))
-	}
-	return out, err
+	return Place(nil).Run(ctx, binary, args...)
 }
