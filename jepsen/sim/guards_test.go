@@ -3,79 +3,49 @@
 package sim
 
 import (
-	"fmt"
-	"os"
-	"strings"
 	"testing"
 
 	"github.com/quorate/quorate/internal/guard"
+	"github.com/quorate/quorate/jepsen/mutants"
 )
 
 // mostSeeds is how many seeds a missing guard may go unnoticed.
 const mostSeeds = 1000
 
-// caughtBy is the profile that makes the case of a guard likely.
-var caughtBy = map[guard.Guard]profile{
-	guard.HeartbeatQueue: profileDeposed, guard.CommitClamp: profileRewound, guard.VoteInOneWrite: profileVote,
-	guard.ProposalDeadline: profileSlow, guard.WriteWatchdog: profileStuck, guard.StuckTransfer: profileTransfer,
-	guard.OwnTermBarrier: profileLate, guard.InstallCheck: profileInstall, guard.FailStop: profileFailing,
-	guard.EntryChecksum: profileFlipped, guard.ChainHash: profileLost, guard.DurableFloor: profileCut,
-	guard.Instance: profileBlank, guard.Agreement: profileWrong, guard.PolicyLease: profilePolicy,
-}
-
-// elsewhere are guards of the product's files, which the simulated disk takes the place of.
-var elsewhere = map[guard.Guard]string{guard.SyncedWrite: "jepsen/disk"}
-
-// Without any one of its guards the cluster breaks an invariant, so the simulation sees what each is for.
+// Without any one of the guards that the catalogue has for it, the cluster breaks the invariant that is named there, so
+// the simulation sees what each is for.
 func TestGuards(t *testing.T) {
-	only := os.Getenv("QUORATE_SIM_GUARD")
-	var table []string
-	for _, g := range guard.All {
-		if only != "" && only != string(g) {
-			continue
-		}
-		if where, ok := elsewhere[g]; ok {
-			table = append(table, fmt.Sprintf("%-20s %-22s see %s", g, "", where))
-			continue
-		}
-		f, ok := caughtBy[g]
-		if !ok {
-			t.Errorf("guard %s has no profile", g)
-			continue
-		}
-		r, caught := firstCaught(t, g, f, only != "")
-		if caught {
-			table = append(table, fmt.Sprintf("%-20s %-22s seed %-4d %s: %.90s", g, f.name, r.seed,
-				r.violations[0].invariant, r.violations[0].text))
-			if only != "" {
-				t.Log("what happened:\n" + r.notes)
-			}
-		} else {
-			table = append(table, fmt.Sprintf("%-20s %-22s not caught in %d seeds", g, f.name, mostSeeds))
-			t.Errorf("guard %s was switched off, and nothing broke in %d seeds", g, mostSeeds)
+	for _, m := range mutants.Catalogue {
+		if m.Layer == mutants.Sim {
+			mustCatch(t, m)
 		}
 	}
-	t.Log("caught by:\n" + strings.Join(table, "\n"))
 }
 
-// firstCaught runs seeds without a guard until an invariant breaks.
-func firstCaught(t *testing.T, g guard.Guard, f profile, verbose bool) (report, bool) {
+func mustCatch(t *testing.T, m mutants.Mutant) {
 	t.Helper()
-	guard.Switch(g)
-	defer guard.Switch("")
-	for seed := uint64(1); seed <= mostSeeds; seed++ {
-		if r := inBubble(t, seed, verbose, f); len(r.violations) > 0 {
-			return r, true
+	d := m.Kill(t, mutants.Switched(func(t *testing.T, seed uint64) (out []mutants.Finding) {
+		t.Helper()
+		for _, f := range Play(t, seed, m.Scenario) {
+			out = append(out, mutants.Finding{Checker: f.Invariant, Text: f.Text})
 		}
+		return out
+	}), mostSeeds)
+	if d.Seed == 0 {
+		t.Errorf("guard %s was switched off, and %s did not break in %d seeds of %s, but %v",
+			m.Guard, m.Checker, mostSeeds, m.Scenario, d.Others)
+		return
 	}
-	return report{}, false
+	t.Logf("%-20s %-22s seed %-4d %s: %.90s", m.Guard, m.Scenario, d.Seed, d.By.Checker, d.By.Text)
 }
 
 func init() {
 	without = func(t *testing.T, g guard.Guard, f profile) {
 		t.Helper()
-		if _, caught := firstCaught(t, g, f, false); !caught {
-			t.Errorf("without guard %s nothing broke in %d seeds", g, mostSeeds)
+		for _, m := range mutants.Catalogue {
+			if m.Guard == g && m.Layer == mutants.Sim && m.Scenario == f.name {
+				mustCatch(t, m)
+			}
 		}
 	}
 }

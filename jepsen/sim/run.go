@@ -1,5 +1,7 @@
 package sim
 
+import "time"
+
 // report is what a run came to.
 type report struct {
 	seed       uint64
@@ -7,6 +9,7 @@ type report struct {
 	notes      string
 
 	checks, allows, changes, faults, installs int
+	took                                      time.Duration // of simulated time
 }
 
 // profile is a scenario with a name, and how many clients use the cluster meanwhile.
@@ -35,11 +38,15 @@ var (
 	profileBlank    = profile{"blank-disk", blankDisk, 0}
 	profileWrong    = profile{"wrong-state", wrongState, 3}
 	profilePolicy   = profile{"unconfirmed", unconfirmed, 4}
+	profileEarly    = profile{"early-answers", earlyAnswers, 2}
+	profileHeld     = profile{"held-batches", heldBatches, 1}
+	profileRestart  = profile{"restarted-whole", restartedWhole, 2}
+	profileSent     = profile{"sent-snapshot", sentSnapshot, 2}
 
 	directed = []profile{
 		profileDeposed, profileRewound, profileInstall, profileVote, profileSlow, profileStuck, profileFailing,
 		profileTransfer, profileLate, profileFlips, profileFlipped, profileLost, profileCut, profileBlank, profileWrong,
-		profilePolicy,
+		profilePolicy, profileEarly, profileHeld, profileRestart, profileSent,
 	}
 )
 
@@ -77,5 +84,6 @@ func run(seed uint64, verbose bool, f profile) report {
 	return report{
 		seed: seed, violations: h.violations(), notes: c.told(),
 		checks: h.checks, allows: h.allows, changes: h.changes, faults: h.faults, installs: h.installs,
+		took: time.Since(c.begun),
 	}
 }
