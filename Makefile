@@ -27,7 +27,7 @@ FUZZTIME ?= 20s
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: build ## build, then run a local cluster in the foreground
@@ -45,7 +45,8 @@ build: ## build bin/quorate
 .PHONY: test
 test: build ## run all tests
 	QUORATE_BINARY=$(CURDIR)/$(BIN)/quorate $(GO) test -tags=$(TAGS) $(TESTFLAGS) $(PACKAGES)
-	cd jepsen && $(GO) test -tags=$(TAGS) $(TESTFLAGS) ./sim ./check && \
+	cd jepsen && $(GO) test -tags=$(TAGS) $(TESTFLAGS) ./sim ./model ./check ./history ./report ./workload ./netns ./cmd/jepsen && \
+	  $(GO) test -tags=$(TAGS) -run '^Test(Spare|Draws|Documents|Tables)' ./run && \
 	  $(GO) test -tags=$(TAGS) -run '^Test(Judge|History)' ./gateways
 
 .PHONY: race
@@ -83,6 +84,19 @@ sim: ## run SEEDS (1000) simulated clusters under faults, or SEED=n again
 sim-guards: ## switch each guard off in turn: the simulation must notice
 	cd jepsen && $(GO) test -tags=$(TAGS),chaos -count=1 -v -timeout 30m -run '^TestGuards$$' ./sim
 
+# LAYER=process plays those that take real processes alone, MUTANT=m05 those whose id begins so.
+LAYER ?= model,sim,process
+MUTANT ?=
+
+.PHONY: chaos-mutants
+chaos-mutants: ## leave out each rule of the product in turn: the invariant that is there for it must break
+	cd jepsen && QUORATE_LAYER=$(LAYER) QUORATE_MUTANT=$(MUTANT) \
+	  $(GO) test -tags=$(TAGS),chaos -count=1 -v -timeout 60m -run '^Test(MutantsAreKilled|CatalogueIsComplete)$$' ./mutants
+
+.PHONY: model
+model: ## run SEEDS (1000) of the model of the state machine
+	cd jepsen && QUORATE_MODEL_SEEDS=$(SEEDS) $(GO) test -tags=$(TAGS) -count=1 -v -timeout 30m -run '^TestModel$$' ./model
+
 .PHONY: damage
 damage: ## damage a node's files at 100 random places of each kind: refused or harmless, never silent
 	QUORATE_DAMAGE_ROUNDS=100 $(GO) test -tags=$(TAGS) -count=1 -v -timeout 20m -run '^TestDamage$$' ./partition/storage
@@ -110,6 +124,31 @@ chaos-sdk: build ## four gateways as processes on the SDK: leaders killed, a par
 .PHONY: build-chaos
 build-chaos:
 	CGO_ENABLED=0 $(GO) build -tags=$(TAGS),chaos -trimpath -o $(BIN)/quorate-chaos ./cmd/quorate
+
+.PHONY: build-jepsen
+build-jepsen:
+	cd jepsen && CGO_ENABLED=0 $(GO) build -tags=$(TAGS) -trimpath -o ../$(BIN)/jepsen ./cmd/jepsen
+
+# A run takes what the machine has: networks and disks of the nodes' own need root. What is missing is left out, and
+# the run says so. REQUIRE=namespaces,disks refuses to go on without.
+DURATION ?= 10m
+MIX ?= mixed
+NODES ?= 5
+REQUIRE ?=
+CHAOS_DIR ?= data/chaos/$(MIX)-$(shell date -u +%Y%m%dT%H%M%S)
+CHAOS_RUN = $(BIN)/jepsen run --program $(BIN)/quorate-chaos --release $(BIN)/quorate --nodes $(NODES) $(if $(SEED),--seed $(SEED)) \
+	  $(if $(REQUIRE),--require $(REQUIRE))
+
+.PHONY: chaos
+chaos: build build-chaos build-jepsen ## five real nodes under every fault for DURATION (10m), and a verdict; MIX, SEED, NODES, REQUIRE
+	$(CHAOS_RUN) --mix $(MIX) --duration $(DURATION) --out $(CHAOS_DIR)
+
+.PHONY: chaos-smoke
+chaos-smoke: build build-chaos build-jepsen ## the same in under four minutes, with wrong wall clocks, on any machine
+	cd jepsen && QUORATE_CHAOS_BINARY=$(CURDIR)/$(BIN)/quorate-chaos \
+	  $(GO) test -tags=$(TAGS) -count=1 -timeout 4m -run '^TestClocks' ./run
+	@rm -rf data/chaos/smoke
+	$(CHAOS_RUN) --mix smoke --out data/chaos/smoke
 
 .PHONY: moves
 moves: build build-chaos ## split, merge and move with each fault at each step: all cases, an hour or so
