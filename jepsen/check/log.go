@@ -244,7 +244,8 @@ func (l *log) bound() {
 func (l *log) findHoles() {
 	for _, s := range l.restored {
 		g := l.groups[s.group]
-		i, _ := slices.BinarySearchFunc(g.entries, s.index, func(e *entry, n uint64) int { return cmp.Compare(e.index, n) })
+		// entries[:i] are those up to the snapshot's own.
+		i, _ := slices.BinarySearchFunc(g.entries, s.index+1, func(e *entry, n uint64) int { return cmp.Compare(e.index, n) })
 		for i > 0 && g.entries[i-1].hi > s.at {
 			i--
 		}
